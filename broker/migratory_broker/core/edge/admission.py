@@ -49,8 +49,8 @@ class AdmissionGate:
     def refusal(self, clients: int) -> tuple[CloseCode, str] | None:
         """Return the close code and text with which to refuse a new client, or None to accept it.
 
-        `clients` is the number of connections, the new one included. A client is refused while the broker's admission
-        is closed or its drain has begun, and above `EdgeConfig.max_clients`.
+        `clients` is the number of connections of the edge, the new one included. A client is refused while the broker's
+        admission is closed, once this edge was asked to drain, and if `clients` is above `EdgeConfig.max_clients`.
         """
         if not self.admission.open:
             return REFUSALS[self.admission.reason]
@@ -65,8 +65,8 @@ class AdmissionGate:
         stay.
 
         All clients are closed when the broker's `Admission` has `ends` set, or when a drain is over: at the end of its
-        period by this edge's clock, or earlier when the broker says so. Clients get the same code and text in both
-        cases of a drain.
+        period by this edge's clock (`now`), or earlier when the broker says so. In both cases of a drain, clients get
+        the same code and text.
         """
         reason = self.admission.reason
         if self.admission.ends and reason != "drained":
@@ -76,13 +76,13 @@ class AdmissionGate:
         return None
 
     def set_servers(self, servers: tuple[Server, ...]) -> None:
-        """Replace the server list that `welcome` names, and drop the encoded `welcome` frames."""
+        """Replace the server list that `welcome` names, and drop the cached `welcome` frames."""
         self.servers = servers
         self._welcomes.clear()
 
     def welcome(self, format: Format) -> bytes:
-        """Return the encoded frame of `welcome` in this format. It is the same for every client, so the frame is cached
-        until the server list changes."""
+        """Return the encoded `welcome` in this format. If the format is shared, it is the same for every client, and
+        cached until the server list changes."""
         data = self._welcomes.get(format)
         if data is None:
             config = self._config
@@ -128,8 +128,8 @@ class Rebalancer:
         self._reported = tuple(self._counts)
 
     def add(self, connection: ClientConnection, moves: int) -> None:
-        """Count a client whose `connect` was accepted, and set its `moves`, at most 3. `moves` is the number of changes
-        of broker that it reported."""
+        """Count a client whose `connect` was accepted, and set its `moves`, at most 3. `moves` is the number of recent
+        changes of its broker that it reported."""
         connection.moves = min(moves, ASKED - 1)
         self._counts[connection.moves] += 1
 
@@ -144,10 +144,11 @@ class Rebalancer:
             self._delivery.emit(ClientCounts(self._number, counts))
 
     def move(self, connections: Iterable[ClientConnection], event: MoveClients) -> None:
-        """Ask up to `event.count` open clients to move to `event.server`, by the message `drain`, and count them as
-        asked. None is closed.
+        """Ask up to `event.count` open clients to move to `event.server` within `event.period` seconds, by the message
+        `drain`, and count them as asked. None is closed.
 
-        Reads `connections` once per number of moves among the chosen clients, usually once.
+        Reads `connections`, which must be in the order in which they came, once per number of moves among the chosen
+        clients, usually once.
         """
         chosen: list[ClientConnection] = []
         for moves, available in enumerate(self._counts):

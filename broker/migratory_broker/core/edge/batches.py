@@ -41,7 +41,8 @@ class Batcher:
 
     @property
     def next_due(self) -> float | None:
-        """The time at which the next batch must be written, or None when no batch is pending."""
+        """The time at which the next batch must be written, or None when no batch is pending. Entries of the schedule
+        whose chunks were sent to all are removed."""
         while self._due:
             due, number, topic = self._due[0]
             if _is_pending(topic, number):
@@ -50,8 +51,8 @@ class Batcher:
         return None
 
     def add(self, topic: EdgeTopic, data: dict[Format, bytes], publications: int, now: float) -> list[EdgeTopic]:
-        """Add a fan-out, `data` in each format, to its topic's batch. Return the topics to flush at once because a size
-        limit is reached, usually none.
+        """Add a fan-out, `data` in each format, to its topic's batch. Return the topics that the caller must flush at
+        once because a size limit is reached, usually none.
 
         This is the whole cost of a publication until it is written.
         """
@@ -70,18 +71,20 @@ class Batcher:
         return [topic] if batch.size >= self._topic_limit else []
 
     def pending(self, connection: ClientConnection) -> list[Chunk]:
-        """Return the chunks that the connection still has to be sent, in order. Nothing changes."""
+        """Return the chunks that the connection still has to be sent, in order of their numbers. Nothing changes."""
         if connection.last_chunk == self._last_number:
             return []
         return self._pending(connection, self._batched_topics(connection))
 
     def _batched_topics(self, connection: ClientConnection) -> tuple[EdgeTopic, ...] | frozenset[EdgeTopic]:
-        """Return those of the connection's topics that may have a batch: all with a batch, or the only topic of a
-        connection with one subscription."""
+        """Return those of the connection's topics that have a batch. For a connection with one subscription return that
+        topic, with a batch or without."""
         topics = connection.topics
         return topics if isinstance(topics, tuple) else frozenset(topics.keys() & self.topics.keys())
 
     def _pending(self, connection: ClientConnection, topics: Iterable[EdgeTopic]) -> list[Chunk]:
+        """Return the chunks in the batches of these topics that the connection still has to be sent, in order of their
+        numbers. Topics in whose audience it is not have none for it."""
         last_chunk, format = connection.last_chunk, connection.format
         chunks: list[Chunk] = []
         for topic in topics:
@@ -109,8 +112,8 @@ class Batcher:
                 yield topic, number
 
     def flush(self, topic: EdgeTopic, number: int | None = None) -> list[tuple[bytes, Recipients, int]]:
-        """Return the writes that send a topic's pending chunks. They are not pending any more for their recipients, by
-        `last_chunk`; the caller counts deliveries.
+        """Return the writes that send a topic's pending chunks, and mark these as not pending for their recipients, by
+        `last_chunk`. The caller emits the writes and counts deliveries. The topic must have a batch.
 
         Only subscribers for which chunk `number` is pending are written to (None: the topic's latest chunk, so all that
         lack any). A write is its bytes, their recipients and the number of publications in them. It includes the
@@ -141,8 +144,8 @@ class Batcher:
         self, members: Iterable[ClientConnection], number: int
     ) -> Iterable[tuple[list[Chunk], list[int]]]:
         """Group those members for which chunk `number` is pending, so that one write serves a group. Return for each
-        group its pending chunks and its connections' numbers, and set `last_chunk` of each, so that the chunks are not
-        pending any more."""
+        group its pending chunks and its connections' numbers, and set `last_chunk` of each member in a group, so that
+        the chunks are not pending any more."""
         groups: dict[object, tuple[list[Chunk], list[int]]] = {}
         for connection in members:
             last_chunk = connection.last_chunk

@@ -29,8 +29,8 @@ RETRY_AFTER = 5.0
 
 
 class SubscriptionBudget:
-    """The bytes of all subscriptions of an edge, and of the permissions of its clients' tokens, as they were measured.
-    `count` (of subscriptions) and `bytes` are for /metrics.
+    """The estimated bytes of all subscriptions of an edge, their topics, and the permissions of its clients' tokens,
+    against a limit. `count` (of subscriptions) and `bytes` are for /metrics.
 
     A client may hold as many bytes as are free, and no more. So one client gets half of the limit at most, two get a
     third each, and however many take what they can, some is left for a client that has none (dynamic thresholds:
@@ -60,13 +60,14 @@ class SubscriptionBudget:
         self.bytes -= SUBSCRIPTION_BYTES
 
     def remove_access(self, connection: ClientConnection) -> None:
-        """Stop counting the access of a connection that is gone."""
+        """Stop counting the permissions of a connection that is gone. Its access stays set."""
         self.bytes -= _own_bytes(connection.access)
         self._own_bytes -= _own_bytes(connection.access)
 
     def set_access(self, connection: ClientConnection, access: ClientAccess | None) -> str | None:
-        """Set the access of a connection and count it in place of the one before. Return the reason to refuse it if its
-        own permissions take more bytes than are free without the one before; then nothing changes."""
+        """Set the access of a connection, count its permissions in place of those before, and return None. If its own
+        permissions take more bytes than are free without those before, change nothing and return the reason to refuse
+        it."""
         added = _own_bytes(access) - _own_bytes(connection.access)
         free = self._limit - self.bytes
         if added > max(0, free):
@@ -80,8 +81,9 @@ class SubscriptionBudget:
         return None
 
     def refusal(self, connection: ClientConnection, name: str, *, is_new: bool) -> str | None:
-        """Return the reason to refuse the connection a subscription, or None. `is_new`: the topic has no subscriber
-        yet."""
+        """Return the reason to refuse the connection a subscription to the topic `name`, None if it may have it. It may
+        if what it holds, by the mean size of a subscription, would not be more than what is free. `is_new`: the topic
+        has no subscriber yet. Nothing is counted."""
         cost = SUBSCRIPTION_BYTES + (topic_bytes(name) if is_new else 0)
         free = self._limit - self.bytes
         subscriptions = self.bytes - self._own_bytes
@@ -100,5 +102,5 @@ def _own_bytes(access: ClientAccess | None) -> int:
 
 
 def topic_bytes(name: str) -> int:
-    """Return the bytes that count for a topic with a subscriber."""
+    """Return the bytes that count for a topic that has a subscriber, without its subscriptions."""
     return TOPIC_BYTES + len(name) * (1 if name.isascii() else 4)

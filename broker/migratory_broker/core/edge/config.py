@@ -1,5 +1,5 @@
-"""The configuration of an edge, made by the runtime: identity, limits, conflation and batching. Times are seconds,
-sizes bytes; comments justify the defaults."""
+"""The configuration of an edge, made by the runtime and checked when it is created: identity, limits, conflation and
+batching. Times are seconds, sizes bytes; comments justify the defaults."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class ConflationRule:
 
 @dataclass(slots=True, frozen=True)
 class EdgeConfig:
-    """The identity, limits, conflation rules and batching that all edges of a broker share. Raises ValueError for a
-    value below its minimum."""
+    """The identity, limits, conflation rules and batching that all edges of a broker share. Raises ValueError, naming
+    the field, for a value below its minimum."""
 
     cluster: str = "cluster"
     broker: str = "broker"
@@ -69,7 +69,7 @@ class EdgeConfig:
 
     @property
     def max_message(self) -> int:
-        """The largest number of bytes of a message from a client, after defragmentation and inflation."""
+        """The largest number of bytes of a message from a client, after its fragments are joined and inflated."""
         return self.max_payload + self.envelope
 
     def __post_init__(self) -> None:

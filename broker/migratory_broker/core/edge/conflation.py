@@ -30,8 +30,8 @@ SLACK = 0.005
 class Conflator:
     """The conflated topics of an edge, with their intervals and pending publications.
 
-    `_running` holds the end of each topic's current interval, by the interval's length: intervals of one length end in
-    the order in which they began.
+    `_running` holds, for each length of interval in the rules, the topics with a running interval of that length, and
+    when it ends. Intervals of one length end in the order in which they began.
     """
 
     def __init__(self, config: EdgeConfig, delivery: EdgeDelivery) -> None:
@@ -42,7 +42,7 @@ class Conflator:
         }
 
     def add_topic(self, topic: EdgeTopic) -> None:
-        """Set up conflation for a topic that has its first subscriber, by the first rule that matches. Without one:
+        """Set up conflation for a topic that gets its first subscriber, by the first rule that matches. If none does:
         nothing."""
         for pattern, interval in self._rules:
             if pattern.matches(topic.name):
@@ -73,14 +73,15 @@ class Conflator:
             self._send(topic, conflated)
 
     def flush(self, topic: EdgeTopic) -> None:
-        """Send the topic's pending publication now. Without one, or without conflation: nothing."""
+        """Send the topic's pending publication to its live subscribers now. A running interval goes on. Without a
+        pending publication, or without conflation: nothing."""
         conflated = topic.conflation
         if conflated is not None and conflated.pending is not None:
             self._multicast(topic, conflated, conflated.pending)
 
     def handle_timer(self) -> None:
-        """End the intervals that are due, and set the timer for the next one. A topic with a pending publication sends
-        it and begins another interval."""
+        """End the intervals that are due, or will be within `SLACK`, and set the timer for the next one. A topic with a
+        pending publication sends it and begins another interval."""
         for topic, conflated in self._ended():
             conflated.running = False
             if conflated.pending is not None:
@@ -90,6 +91,8 @@ class Conflator:
                 self._delivery.set_timer(next(iter(running.values())))
 
     def _ended(self) -> Iterator[tuple[EdgeTopic, ConflationState]]:
+        """Remove the intervals that are due, or will be within `SLACK`, one after the other, and yield their topics
+        with the state of their conflation."""
         until = self._delivery.now + SLACK
         for running in self._running.values():
             while running and next(iter(running.values())) <= until:
@@ -106,6 +109,8 @@ class Conflator:
         self._delivery.set_timer(due)
 
     def _multicast(self, topic: EdgeTopic, conflated: ConflationState, publication: Publication) -> None:
+        """Send a pending publication to the topic's live subscribers, with the first sequence number that it stands for
+        if it stands for earlier ones. Nothing is pending afterwards."""
         first = conflated.first if conflated.first < publication.sequence else 0
         conflated.pending, conflated.first = None, 0
         self._delivery.multicast(topic, [message_of(topic.name, publication, first=first)], 1)

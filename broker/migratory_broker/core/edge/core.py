@@ -53,7 +53,8 @@ class Edge:
     each end of a connection is also reported as an `Observe` effect."""
 
     def __init__(self, config: EdgeConfig, number: int = 0, authorizer: Authorizer | None = None) -> None:
-        """Create an edge. Without an authorizer every client may do everything."""
+        """Create an edge, which accepts no clients before an `Admission` says so. Without an authorizer every client
+        may do everything."""
         self.number = number
         self._config = config
         self._delivery = EdgeDelivery(config)
@@ -97,8 +98,9 @@ class Edge:
         }
 
     def step(self, event: events.Event, now: float) -> list[events.Effect]:
-        """Handle an event at time `now`, and return the effects to apply in order. Then close the clients whose queues
-        are over the limit of one client, and those with the longest queues while all together are over their limit."""
+        """Handle an event at time `now`, and return the effects to apply in their order. Before returning, begin to
+        close clients whose queue is over the limit of one client, those with the longest queues while all together are
+        over their limit, and HTTP requests that have their answer."""
         delivery = self._delivery
         delivery.now = now
         self._handlers[type(event)](event)
@@ -112,11 +114,14 @@ class Edge:
     # ---- flow control ----------------------------------------------------------------------------------------
 
     def _paused(self, event: events.Paused) -> None:
+        """Give a connection a queue, as its transport is full. Nothing if it is closing, unknown, or has a queue."""
         connection = self._connections.table.get(event.connection)
         if connection is not None and connection.state <= State.OPEN and connection.queue is None:
             self._delivery.pause(connection)
 
     def _resumed(self, event: events.Resumed) -> None:
+        """Write a connection's queue, as its transport accepts bytes again. Then continue its replays and its backlog.
+        It counts as heard. Nothing if it has no queue."""
         connection = self._connections.table.get(event.connection)
         if connection is not None and connection.queue is not None:
             connection.heard_at = self._delivery.coarse_now
@@ -126,7 +131,8 @@ class Edge:
 
     def _close_slow(self, connection: ClientConnection, limit: str) -> None:
         """Log a slow consumer and begin its closing handshake, which drops its queue, so that its queue cannot cost
-        other clients memory. `limit` is the limit that was exceeded. The client can connect again and resume."""
+        other clients memory. `limit` is the limit that was exceeded, `CLIENT_LIMIT` or `TOTAL_LIMIT`. The client can
+        connect again and resume."""
         status = self._queue_status(connection)
         reason = (
             f"over {self._config.queue_per_client} bytes, the limit of one client"
@@ -138,6 +144,8 @@ class Edge:
         self._connections.close(connection, CloseCode.SLOW_CONSUMER, "slow_consumer", text)
 
     def _queue_status(self, connection: ClientConnection) -> dict[str, object]:
+        """Return the fields that describe a paused connection's queue, for a log line and the status page: bytes,
+        publications, seconds since the pause, and the number of its subscriptions."""
         queue = connection.queue
         assert queue is not None
         return {
@@ -149,16 +157,20 @@ class Edge:
         }
 
     def _attached(self, event: Attached) -> None:
+        """Handle the logic's answer to an `Attach`, which makes room for further topics of the connection's request,
+        and continue the connection's backlog."""
         connection = self._subscriptions.handle_attached(event)
         if connection is not None:
             self._connections.inbox.resume(connection)
 
     def _answer_publisher(self, event: PublishAnswers) -> None:
+        """Send the logic's answers to the client that published. They are dropped if it is not OPEN any more."""
         connection = self._connections.table.get(event.reference)
         if connection is not None and connection.state is State.OPEN:
             self._publishing.answer(connection, event)
 
     def _handle_timer(self, event: events.Later) -> None:
+        """Write the batches, end the conflation intervals and give the turns at rates that are due."""
         self._delivery.handle_timer(event)
         self._splice.conflator.handle_timer()
         self._rates.handle_timer()
@@ -189,6 +201,9 @@ class Edge:
         self._rates.change(event, open_or_opening)
 
     def _tick(self, event: Tick) -> None:
+        """Handle the passing of time: the timers of connections and the expiry of their tokens, shared buckets of rates
+        that are full again, the report of clients to the logic, and the end of a drain. Take the wall clock from the
+        event, if it has it."""
         if event.wall:
             self._identities.wall_offset = event.wall - self._delivery.now
         self._identities.tick()
@@ -198,7 +213,8 @@ class Edge:
         self._close_all_when_due()
 
     def _close_all_when_due(self) -> None:
-        """Close all connections if the broker is fenced or stops, or if its drain is over. Otherwise: nothing."""
+        """Begin to close all connections if the broker is fenced or stops, or if its drain is over. Otherwise: nothing.
+        Log their number if there are any."""
         closing = self._gate.closing(self._delivery.now)
         if closing is None:
             return
@@ -218,22 +234,23 @@ class Edge:
 
     @property
     def subscriptions(self) -> int:
-        """The number of subscriptions of all clients."""
+        """The number of subscriptions of all clients, replaying ones included."""
         return self._subscriptions.budget.count
 
     @property
     def topics(self) -> int:
-        """The number of topics with a subscriber on this edge."""
+        """The number of topics with a subscriber on this edge, live or replaying."""
         return len(self._splice.topics)
 
     @property
     def subscription_bytes(self) -> int:
-        """Bytes of memory that count for the subscriptions of all clients, and for the permissions of their tokens."""
+        """Bytes of memory that count for the subscriptions of all clients, their topics, and the permissions of their
+        tokens, as estimated."""
         return self._subscriptions.budget.bytes
 
     @property
     def input_bytes(self) -> int:
-        """Bytes of memory that count for what clients sent and the edge has not handled yet."""
+        """Bytes of memory that count for what clients sent and the edge has not handled yet, as estimated."""
         return self._connections.inbox.unprocessed.total
 
     @property
@@ -243,17 +260,20 @@ class Edge:
 
     @property
     def published(self) -> int:
-        """The number of publications accepted from clients so far. Refused ones do not count."""
+        """The number of publications accepted from clients and passed to the logic so far. Those that the edge refused
+        do not count; the logic may have refused some."""
         return self._publishing.published
 
     @property
     def delivered(self) -> int:
-        """The number of deliveries so far: each publication times the subscribers that it was written to."""
+        """The number of deliveries so far: each publication times the subscribers that it was written to. Those that
+        wait in queues and batches do not count yet."""
         return self._delivery.delivered
 
     @property
     def sent_bytes(self) -> int:
-        """The number of bytes written to all connections so far."""
+        """The number of bytes written to the transports of all connections so far. Those that wait in queues and
+        batches do not count yet."""
         return self._delivery.sent_bytes
 
     @property
@@ -263,8 +283,8 @@ class Edge:
         return self._connections.closed
 
     def status(self) -> dict[str, object]:
-        """Return the edge's part of /v1/status as JSON values. `slow` lists the paused clients with the longest queues.
-        At most `MAX_SLOW_IN_STATUS` are listed."""
+        """Return the edge's part of the status page as JSON values. `slow` describes the paused clients with the
+        longest queues, at most `MAX_SLOW_IN_STATUS`."""
         slowest = sorted(self._delivery.paused, key=queued_bytes, reverse=True)[:MAX_SLOW_IN_STATUS]
         admission = self._gate.admission
         return {

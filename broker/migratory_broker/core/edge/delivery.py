@@ -72,7 +72,7 @@ class EdgeDelivery:
     @property
     def coarse_now(self) -> float:
         """`now`, or an earlier value of it that is less than `COARSE_SECONDS` old (a tenth of the heartbeat interval,
-        where that is less)."""
+        where that is less). Connections share this object as the time when they were heard."""
         if not self._coarse_now <= self.now < self._coarse_now + self._coarse_seconds:
             self._coarse_now = self.now
         return self._coarse_now
@@ -97,14 +97,14 @@ class EdgeDelivery:
         | Observe
         | Note,
     ) -> None:
-        """Emit an effect whose place among the writes does not matter. Writes to a connection before and after it are
-        still joined into one `Send`."""
+        """Emit an effect whose place among the writes does not matter: it may come before writes that were made
+        earlier. Writes to a connection before and after it are still joined into one `Send`."""
         self._forwarding = None  # a publication after a subscription must not join the request before that
         self._effects.append(effect)
 
     def forward(self, edge: int, connection: ClientConnection, publication: ForwardedPublication) -> None:
-        """Send a publication to the logic. It joins the `PublishRequest` of the publications that the same connection
-        sent just before, if `emit` was not called in between."""
+        """Send a publication to the logic, with the connection's number as reference. It joins the `PublishRequest` of
+        the publications that the same connection sent just before, if `emit` was not called in between."""
         request = self._forwarding
         if request is None or request.reference != connection.number:
             request = self._forwarding = PublishRequest(edge, connection.number, [])
@@ -112,7 +112,8 @@ class EdgeDelivery:
         request.publications.append(publication)
 
     def take_effects(self) -> list[events.Effect]:
-        """Remove and return the effects that were emitted in this step, in order."""
+        """Remove and return the effects that were emitted in this step, in order. The writes that are still collected
+        come last."""
         if self._writing is not None:
             self._join_writes()
         self._forwarding = None
@@ -120,6 +121,8 @@ class EdgeDelivery:
         return effects
 
     def _join_writes(self) -> None:
+        """Emit the writes that are collected for one connection: one `Send` of successive short ones, and one of each
+        long one. Collect for none from now on."""
         if self._writing is None:
             return
         number, short = self._writing.number, []
@@ -139,23 +142,25 @@ class EdgeDelivery:
     # ---- to one connection -----------------------------------------------------------------------------------
 
     def reply(self, connection: ClientConnection, message: BrokerMessage) -> None:
+        """Send a message to one connection, or queue it while the connection is paused."""
         self.write(connection, connection.format.frame(message))
 
     def reply_all(self, connection: ClientConnection, messages: Sequence[BrokerMessage]) -> None:
-        """Send messages to one connection in as few frames as possible."""
+        """Send messages to one connection in as few frames as possible, or queue them while it is paused."""
         if len(messages) == 1:
             self.reply(connection, messages[0])
         else:
             self.write(connection, connection.format.frame_all(messages))
 
     def write(self, connection: ClientConnection, data: bytes, publications: int = 0) -> None:
-        """Write bytes to a connection, or queue them while it is paused. `publications` is the number of publications
-        in `data`, for the count of deliveries. Bytes that would exceed the limit of a queue that is not empty are
-        dropped, and the connection is marked as overfull."""
+        """Write bytes to a connection, after its pending batches, or queue them while it is paused. `publications` is
+        the number of publications in `data`, for the count of deliveries. Bytes that would exceed the limit of a queue
+        that is not empty are dropped, and the connection is marked, to be closed at the end of the step."""
         self.write_parts(connection, (data,), publications)
 
     def write_parts(self, connection: ClientConnection, parts: Sequence[bytes], publications: int) -> None:
-        """Do the same as `write` for bytes in several parts. Long parts are not copied."""
+        """Do the same as `write` for bytes in several parts. Long parts are not copied. Mark the connection of an HTTP
+        poll or publication, to be closed at the end of the step, once it was written what it waited for."""
         if connection.queue is not None:
             self._enqueue(connection, connection.queue, parts, publications)
             return
@@ -165,11 +170,12 @@ class EdgeDelivery:
             self.finished.append(connection)
 
     def write_past_queue(self, connection: ClientConnection, data: bytes) -> None:
-        """Write the connection's pending batches and then `data`, even if the connection is paused. Used for a close
-        frame, after which nothing is sent."""
+        """Write the connection's pending batches and then `data`, even if the connection is paused: what is queued for
+        it comes later or never. Used for a close frame, after which nothing is sent."""
         self._write_now(connection, (data,))
 
     def _write_now(self, connection: ClientConnection, parts: Sequence[bytes]) -> None:
+        """Write the connection's pending batches and then these parts, past its queue, if it has one."""
         self.flush_batches(connection)
         self._select(connection)
         self._written += parts
@@ -194,14 +200,15 @@ class EdgeDelivery:
     # ---- to many ---------------------------------------------------------------------------------------------
 
     def fanout(self, topic: EdgeTopic, publications: Sequence[Publication], count: int) -> None:
-        """Send `count` publications to all subscribers of a topic that are not replaying: at once, or with batching
-        later. Queue them for the paused ones."""
+        """Send publications to all subscribers of a topic that are not replaying: at once, or with batching later.
+        Queue them for the paused ones. `count` is the number of publications."""
         name = topic.name
         self.multicast(topic, [message_of(name, publication) for publication in publications], count)
 
     def multicast(self, topic: EdgeTopic, messages: Sequence[BrokerMessage], publications: int = 0) -> None:
         """Send messages, encoded once per format, to a topic's live subscribers: at once, or with batching later. Queue
-        them for the paused ones. `publications` is the number of publications among them."""
+        them for the paused ones. `publications` is the number of publications among them. Mark the connections of long
+        polls that get publications, to be closed at the end of the step."""
         encoded: dict[Format, bytes] = {}
         if self._writing is not None:
             self._join_writes()
@@ -236,7 +243,7 @@ class EdgeDelivery:
 
     def write_to_all(self, connections: Iterable[ClientConnection], data: bytes) -> None:
         """Write the same bytes to each connection: with one `Multicast` to all that have neither a queue nor a pending
-        batch, else one by one."""
+        batch, else one by one, as `write` does."""
         numbers: list[int] = []
         for connection in connections:
             if connection.queue is None and not self._batcher.pending(connection):
@@ -249,7 +256,7 @@ class EdgeDelivery:
             self.sent_bytes += len(data) * len(numbers)
 
     def broadcast(self, connections: Iterable[ClientConnection], message: BrokerMessage) -> None:
-        """Send the same message to each connection, encoded once per format."""
+        """Send the same message to each connection, encoded once per format; queue it for the paused ones."""
         encoded: dict[Format, bytes] = {}
         for connection in connections:
             data = encoded.get(connection.format)
@@ -260,6 +267,8 @@ class EdgeDelivery:
     # ---- batches and timers ----------------------------------------------------------------------------------
 
     def _add_to_batch(self, topic: EdgeTopic, data: dict[Format, bytes], publications: int) -> None:
+        """Add a fan-out, encoded in each format, to its topic's batch. Write the batches that are large enough by now,
+        and set the timer for the next one."""
         for full in self._batcher.add(topic, data, publications, self.now):
             self._flush_topic(full)
         due = self._batcher.next_due
@@ -273,7 +282,8 @@ class EdgeDelivery:
             self.emit(events.Later(at))
 
     def handle_timer(self, event: events.Later) -> None:
-        """Write the batches that are due, and set the timer for the next batch, if there is one."""
+        """Write the batches that are due, and set the timer for the next batch, if there is one. The caller sets it for
+        everything else."""
         if event.at == self._timer:  # else an earlier one is pending
             self._timer = float("inf")
         for topic, number in self._batcher.due_chunks(self.now):
@@ -297,8 +307,8 @@ class EdgeDelivery:
         topic.add_live(connection)
 
     def part(self, topic: EdgeTopic, connection: ClientConnection) -> None:
-        """Remove the connection from the topic's fan-outs. Its pending batches are written first, so that it has every
-        earlier fan-out."""
+        """Remove the connection from the topic's fan-outs, if it is among them. Its pending batches are written first,
+        so that it has every earlier fan-out."""
         self.flush_batches(connection)
         topic.remove_live(connection)
 
@@ -310,8 +320,8 @@ class EdgeDelivery:
     # ---- queues ----------------------------------------------------------------------------------------------
 
     def pause(self, connection: ClientConnection) -> None:
-        """Give the connection a queue, which begins with its pending batches, and queue its fan-outs from now on: its
-        transport is above its high-water mark."""
+        """Give the connection a queue, which begins with its pending batches, and queue what is written to it from now
+        on: its transport is above its high-water mark."""
         pending = self._batcher.take(connection)
         for topic in connection.topics:
             if topic.remove_live(connection):
@@ -322,8 +332,8 @@ class EdgeDelivery:
             self._enqueue(connection, connection.queue, (chunk.data[connection.format],), chunk.publications)
 
     def resume(self, connection: ClientConnection) -> None:
-        """Remove the connection's queue and write the queued bytes at once: its transport accepts bytes again. Its
-        fan-outs are written again from now on."""
+        """Remove the connection's queue and write the queued bytes at once: its transport accepts bytes again. What is
+        sent to it is written again from now on."""
         queue = self.drop_queue(connection)
         self._batcher.take(connection)  # its queue has the batches of its topics
         for topic in connection.topics:
@@ -334,7 +344,7 @@ class EdgeDelivery:
 
     def drop_queue(self, connection: ClientConnection) -> SendQueue:
         """Remove and return the queue of a paused connection. The connection is not paused any more, and nothing is
-        written."""
+        written. Its topics still treat it as one that is written to one by one."""
         queue = connection.queue
         assert queue is not None
         connection.queue = None
@@ -346,6 +356,8 @@ class EdgeDelivery:
     def _enqueue(
         self, connection: ClientConnection, queue: SendQueue, parts: Sequence[bytes], publications: int
     ) -> None:
+        """Add parts of one write to a connection's queue, or drop them and mark the connection if that would exceed its
+        limit. The first write always fits. Note whether all queues together exceed their limit."""
         # The first write always fits: a limit below one large publication must not make its topic unreadable.
         size = sum(map(len, parts))
         if queue.size and queue.size + size > self._config.queue_per_client:
@@ -361,11 +373,11 @@ class EdgeDelivery:
 
     def overfull_connections(self) -> list[tuple[ClientConnection, str]]:
         """Return the connections to close before the step ends, each with the limit that was exceeded (`CLIENT_LIMIT`
-        or `TOTAL_LIMIT`), and clear the record of overfull connections.
+        or `TOTAL_LIMIT`), and forget which were marked. Nothing is closed or dropped here.
 
         A connection over its own limit is always returned. If all queues together are over their limit, the connections
-        with the longest queues are returned as well. All queues together may exceed their limit by the bytes of one
-        step.
+        with the longest queues are returned as well, until the others are within it. All queues together may exceed
+        their limit by the bytes of one step.
         """
         closing = list(self._overflowing.items())
         self._overflowing = {}
@@ -384,4 +396,5 @@ class EdgeDelivery:
 
 
 def queued_bytes(connection: ClientConnection) -> int:
+    """Return the number of bytes queued for a connection, 0 if it is not paused."""
     return connection.queue.size if connection.queue is not None else 0

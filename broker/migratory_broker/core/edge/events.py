@@ -68,21 +68,23 @@ class Opened(Struct, frozen=True, gc=False):
 
 
 class Received(Struct, frozen=True, gc=False):
-    """Event: bytes from the connection's socket. They are WebSocket frames, cut at any place."""
+    """Event: bytes from the connection's socket. They are a piece of its WebSocket frames, which may begin and end
+    within one. For an HTTP request they are the frames that the runtime made of it."""
 
     connection: int
     data: bytes
 
 
 class Paused(Struct, frozen=True, gc=False):
-    """Event: the connection's transport is above its high-water mark. The edge queues what it writes to it until
-    `Resumed`."""
+    """Event: the connection's transport is above its high-water mark, so that it holds many unsent bytes. The edge
+    queues what it writes to it until `Resumed`."""
 
     connection: int
 
 
 class Resumed(Struct, frozen=True, gc=False):
-    """Event: the connection's transport, which was above its high-water mark, accepts bytes again."""
+    """Event: the connection's transport, which was above its high-water mark, accepts bytes again. The edge writes what
+    it has queued."""
 
     connection: int
 
@@ -102,16 +104,16 @@ class More(Struct, frozen=True, gc=False):
 
 
 class Later(Struct, frozen=True, gc=False):
-    """Effect and event: a timer. The runtime steps this effect as an event when the time `at` has come, or soon
-    after."""
+    """Effect and event: a timer. The runtime steps this effect as an event when the edge's clock has reached `at`, in
+    seconds, or soon after."""
 
     at: float
 
 
 class Credentials(EdgeMessage, frozen=True, gc=False):
     """Event: the present keys and revocations, which the runtime has checked, replace the former ones. `documents` has
-    the keys of each source, empty while there are none, and `revoked` the list of revocations. `fetched`: the remote
-    keys were just fetched."""
+    one document for each source of keys, b"" for one without keys yet, and `revoked` is the list of revocations, b""
+    for none. `fetched`: the remote keys were just fetched."""
 
     documents: tuple[bytes, ...] = ()
     revoked: bytes = b""
@@ -120,7 +122,7 @@ class Credentials(EdgeMessage, frozen=True, gc=False):
 
 class Rates(Struct, frozen=True, gc=False, array_like=True):
     """The amounts that may be used in a second: publications, bytes of their payloads, and topics of subscribe
-    requests; 0: no limit."""
+    requests. 0: no limit."""
 
     publications: int = 0
     bytes: int = 0
@@ -128,8 +130,9 @@ class Rates(Struct, frozen=True, gc=False, array_like=True):
 
 
 class RateLimits(EdgeMessage, frozen=True):
-    """Event: rates of each connection, of each identity and of each address (rates.py) replace the former ones.
-    `addresses` are what open connections count as, by their numbers: all but those that do not count."""
+    """Event: rates of each connection (`client`), of each identity and of each address (rates.py) replace the former
+    ones. `addresses` has, by connection number, the address that an open connection counts for; one that is not in it
+    counts for none."""
 
     client: Rates = Rates()
     identity: Rates = Rates()
@@ -145,15 +148,15 @@ Event = Opened | Received | Paused | Resumed | Lost | More | Later | Tick | Cred
 class Recipients(Struct, frozen=True, eq=False, weakref=True):
     """The numbers of the connections that a multicast goes to.
 
-    An edge gives the same object for every fan-out to the same subscribers of a topic and a new one after a change, so
-    that the runtime can cache what it looked up for these numbers while the object lives.
+    While an audience of a topic does not change, an edge gives the same object for every fan-out to all of it, and
+    after a change a new one. So the runtime can cache what it looked up for these numbers while the object lives.
     """
 
     connections: tuple[int, ...]
 
 
 class Multicast(Struct, frozen=True, gc=False):
-    """Effect: write the same bytes to every recipient."""
+    """Effect: write the same bytes to every recipient, after the earlier writes to it."""
 
     data: bytes
     recipients: Recipients
@@ -167,16 +170,16 @@ class Send(Struct, frozen=True, gc=False):
 
 
 class Close(Struct, frozen=True, gc=False):
-    """Effect: write the bytes that the transport has buffered, then close the socket. The close frame, if any, was
-    written before. `abort`: close at once and drop the buffered bytes."""
+    """Effect: write the bytes that the transport has buffered, then close the socket. The edge has written its last
+    bytes, such as the close frame, before. `abort`: close at once and drop the buffered bytes."""
 
     connection: int
     abort: bool = False
 
 
 class Hold(Struct, frozen=True, gc=False):
-    """Effect: stop (`on`) or resume (not `on`) reading from the socket. Bytes that were already read are still given to
-    the edge."""
+    """Effect: stop (`on` is True) or resume (False) reading from the connection's socket. Bytes that were already read
+    are still given to the edge."""
 
     connection: int
     on: bool
@@ -184,7 +187,7 @@ class Hold(Struct, frozen=True, gc=False):
 
 class Detach(EdgeMessage, frozen=True, gc=False):
     """Effect: the topic has no subscribers on this edge any more. The edge needs none of its publications until its
-    next `Attach`, and ignores any that come."""
+    next `Attach` to it, and ignores any that come."""
 
     edge: int
     topic: str
@@ -192,7 +195,7 @@ class Detach(EdgeMessage, frozen=True, gc=False):
 
 class KeysNeeded(EdgeMessage, frozen=True, gc=False):
     """Effect: fetch the remote keys, because a token names a key that is not known. `Credentials` answers it, also when
-    they could not be fetched."""
+    they could not be fetched (`fetched` is then False)."""
 
 
 LogicRequest = PublishRequest | Attach | NextPage | ClientCounts

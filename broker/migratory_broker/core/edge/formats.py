@@ -24,8 +24,8 @@ MIN_DEFLATE_BYTES = 128
 
 
 def message_of(topic: str, publication: Publication, *, replayed: bool = False, first: int = 0) -> Message:
-    """Return the message with a publication. `first` is the lowest sequence number that it replaces, 0 if it replaces
-    none."""
+    """Return the message with a publication. `replayed` marks it as part of a replay. `first` is the lowest sequence
+    number that it stands for, if it is conflated and stands for earlier ones, else 0."""
     return Message(
         topic, publication.position, publication.payload, publication.sent, publication.time, replayed, first
     )
@@ -37,8 +37,8 @@ class Format:
 
     codec      of what clients send
     ping       the bytes that show a silent client that the connection lives
-    one_way    the client sends nothing behind its request: no closing handshake, and no answer to a ping
-    once       the connection ends with the first publications, or when it is `answered`
+    one_way    HTTP: the client sends nothing behind its request, so no closing handshake, and no answer to a ping
+    once       HTTP: the connection ends with the first publications, or when it is `answered`
     shared     several connections may have this format; False: it knows what its only connection was sent, and writes
                that before each message (`head`)
     publisher  the name under which the edge numbers what its only connection publishes, "" if the client gives one
@@ -63,22 +63,24 @@ class Format:
         self._replays: dict[tuple[str, int, int], bytes] = {}
 
     def frame(self, message: BrokerMessage) -> bytes:
-        """Return the message as one WebSocket frame of a server."""
+        """Return the message as one WebSocket frame of a server, or in a format of HTTP as an event or a response."""
         return self.head(message) + self.body(message)
 
     def _frame_payload(self, payload: bytes) -> bytes:
+        """Return one frame with an encoded message, or an array of them. It is compressed if the format is and the
+        payload has `MIN_DEFLATE_BYTES` or more."""
         if self.deflate and len(payload) >= MIN_DEFLATE_BYTES:
             return frames.deflated_frame(self._opcode, payload)
         return frames.encode_frame(self._opcode, payload)
 
     def head(self, message: BrokerMessage) -> bytes:
-        """Return what is written before the `body` of a message, and with a format that is not shared, differs between
-        connections."""
+        """Return what is written before the `body` of a message. In a format that is not shared it differs between
+        connections. A format of WebSocket has none."""
         return b""
 
     def body(self, message: BrokerMessage) -> bytes:
-        """Return the part of `frame` that follows `head`. It is the same for all formats that are not shared and have
-        subscriptions."""
+        """Return the part of `frame` that follows `head`. All formats that are not shared and have subscriptions return
+        the same bytes for a message."""
         return self._frame_payload(self.codec.encode(message))
 
     def frames(self, messages: Sequence[BrokerMessage]) -> bytes:
@@ -95,25 +97,27 @@ class Format:
         return b"".join([self._frame_payload(encode(part)) for part in parts])
 
     def receipt(self, request: int, receipt: TopicReceipt, *, is_live: bool) -> bytes:
-        """Return the answer to a subscribe request with one receipt. `is_live`: live publications follow it at once,
-        and nothing is replayed."""
+        """Return the answer to the subscribe request `request` with one receipt. `is_live`: live publications follow it
+        at once, and nothing is replayed."""
         return self.frame(Subscribed(request, [receipt]))
 
     def close(self, code: CloseCode, text: str) -> bytes:
-        """Return what says that the broker closes an open connection, and why."""
+        """Return the bytes that tell the client of an open connection that the broker closes it, and why."""
         return frames.close_frame(code, text)
 
     def refusal(self, code: CloseCode, text: str, error: str) -> bytes:
-        """Return what says that the broker closes a connection before its `welcome`. `error` is the error code, "" if
-        the reason is not the client's request."""
+        """Return the bytes that tell a client that the broker closes its connection before its `welcome`, and why.
+        `error` is the error code, "" if the reason is not the client's request; a close frame does not carry it."""
         return frames.close_frame(code, text)
 
     def replay(self, topic: str, publications: Iterable[Publication]) -> list[bytes]:
-        """Return one frame per publication, in one part or several. The messages are marked as replayed."""
+        """Return one frame per publication, oldest first, in one part or several to be written one after the other. The
+        messages are marked as replayed."""
         return [self.cached_replay(topic, publication) for publication in publications]
 
     def cached_replay(self, topic: str, publication: Publication) -> bytes:
-        """Return the frame of a publication that is marked as replayed."""
+        """Return the frame of a publication that is marked as replayed, from the cache if it is there; else add it. A
+        cache over its limit is cleared first."""
         key = (topic, publication.epoch, publication.sequence)
         data = self._replays.get(key)
         if data is None:

@@ -5,7 +5,8 @@ An HTTP request is a connection of the edge whose client sends nothing more. The
 the same: limits, queues, receipts, replays, `drain`. The body of a stream ends with the connection, so that a proxy
 that speaks HTTP/1.0 can forward it.
 
-The id of an event is the position to resume from. What a receipt reports as missing counts as received.
+The id of an event is the position to resume from: of the event's topic, or of all topics of the request. What a receipt
+reports as missing counts as received.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ FINAL_ERRORS: Final = {
 
 
 def respond(status: int, body: object) -> bytes:
-    """Return a whole HTTP response with a JSON body, after which the connection closes. A `body` of bytes is JSON
-    already."""
+    """Return a whole HTTP response with this status and a JSON body, after which the connection closes. `body` is
+    encoded, or is JSON already if it is bytes."""
     data = body if isinstance(body, bytes) else msgspec.json.encode(body)
     extra = {401: "WWW-Authenticate: Bearer\r\n", 429: "Retry-After: 1\r\n", 503: "Retry-After: 1\r\n"}
     return (
@@ -69,17 +70,19 @@ def respond(status: int, body: object) -> bytes:
 
 
 def _refuse(error: str, text: str) -> bytes:
+    """Return the HTTP response to a request that is refused with this error code; `text` gives the reason."""
     return respond(STATUS.get(error, 400), codec.JSON.encode(Error(error, text)))
 
 
 def _error_of(code: CloseCode) -> str:
-    """Return the error code for a close code: `retry` unless the same request fails everywhere."""
+    """Return the error code for a close code: `retry` unless the same request fails everywhere (the codes in
+    `FATAL`)."""
     return FINAL_ERRORS.get(code, errors.BAD_MESSAGE) if code in FATAL else errors.RETRY
 
 
 class EventFormat(Format):
     """Server-Sent Events. A publication is an event without a name; every other message is an event `control`. The id
-    is the position of the event's topic.
+    is the position of the event's topic, if the event brings the client to a position.
 
     :param once: the stream ends with the first publications (long poll).
     """
@@ -90,6 +93,8 @@ class EventFormat(Format):
         self.ping = b":\n\n"
 
     def head(self, message: BrokerMessage) -> bytes:
+        """Return what is written before the event of a message: the id of a publication or of a receipt that reports a
+        gap, the head of the response before `welcome`, and else nothing."""
         if isinstance(message, Message):
             return self._id(message.topic, message.position)
         if isinstance(message, Subscribed):
@@ -97,28 +102,34 @@ class EventFormat(Format):
         return STREAM_HEAD if isinstance(message, Welcome) else b""
 
     def body(self, message: BrokerMessage) -> bytes:
+        """Return the message as one event with JSON data, without an id."""
         event = b"" if isinstance(message, Message) else b"event: control\n"
         return b"".join((event, b"data: ", codec.JSON.encode(message), b"\n\n"))
 
     def receipt(self, request: int, receipt: TopicReceipt, *, is_live: bool) -> bytes:
+        """Return the receipt as one event. It has an id if it reports a gap, and, as the topic's current position, if
+        it is `complete` and nothing is replayed."""
         data = self.frame(Subscribed(request, [receipt]))
         if is_live and receipt.receipt == "complete" and receipt.position is not None:
             return self._id(receipt.topic, receipt.position) + data
         return data
 
     def close(self, code: CloseCode, text: str) -> bytes:
+        """Return the event that says that the broker ends the stream, and why. The client has got the head of the
+        response before."""
         data = msgspec.json.encode({"op": "close", "code": int(code), "reason": text})
         return b"event: control\ndata: " + data + b"\n\n"
 
     def refusal(self, code: CloseCode, text: str, error: str) -> bytes:
-        """Return an HTTP error for a request that fails everywhere. Otherwise a stream that ends at once: an
-        EventSource connects again after it, and not after an error."""
+        """Return an HTTP error for a request that fails everywhere, or has an expired token. For any other, return a
+        stream that ends at once: an EventSource connects again after it, and not after an error."""
         if code in FATAL or code == CloseCode.TOKEN_EXPIRED:
             return _refuse(error, text)
         return STREAM_HEAD + self.close(code, text)
 
     def _continues_at(self, receipt: TopicReceipt) -> bytes:
-        """Return the id of a receipt that reports a gap: the position behind the gap. Without a gap b""."""
+        """Return the id of a receipt that reports a gap: the position of the last missing publication, or after a
+        `reset` the topic's current position. b"" for any other receipt."""
         if receipt.position is None or receipt.receipt in (None, "complete"):
             return b""
         if receipt.receipt == "truncated":
@@ -130,7 +141,7 @@ class EventFormat(Format):
 
 
 class BodyFormat(EventFormat):
-    """The part of an event that all streams with ids of their own share: everything but the id."""
+    """The encoding of an event without its id, shared by all streams whose ids name several topics."""
 
     def head(self, message: BrokerMessage) -> bytes:
         return b""
@@ -139,8 +150,9 @@ class BodyFormat(EventFormat):
 class PositionsFormat(EventFormat):
     """The events of one stream whose ids name the positions of all its topics.
 
-    :param positions: the topics in the order of the ids, with the positions from which they resume, "" for none.
-    :param bodies: what the stream shares with others of this kind.
+    :param positions: the topics in the order of the ids, with the positions from which they resume, "" for none. It is
+        updated with each event that has an id.
+    :param bodies: the format that encodes the events without their ids, shared with the other streams of this kind.
     """
 
     def __init__(self, once: bool, positions: dict[str, str], bodies: BodyFormat) -> None:
@@ -149,6 +161,8 @@ class PositionsFormat(EventFormat):
         self._bodies = bodies
 
     def replay(self, topic: str, publications: Iterable[Publication]) -> list[bytes]:
+        """Return the events of replayed publications, as an id and the rest for each. The rest is cached for all such
+        streams."""
         parts: list[bytes] = []
         for publication in publications:
             parts += (self._id(topic, publication.position), self._bodies.cached_replay(topic, publication))
@@ -160,12 +174,12 @@ class PositionsFormat(EventFormat):
 
 
 class AnswerFormat(Format):
-    """The HTTP response to a request that publishes, of one connection.
+    """The HTTP response to a request that publishes, of one connection. Nothing else is sent to that client.
 
-    :param answers: the `ack` and `nack` that are awaited: one for each publication of QoS 1.
+    :param answers: the number of `ack` and `nack` that are awaited: one for each publication of QoS 1.
     :param several: whether the response is a list.
     :param publisher: the name under which the edge numbers the publication, which is not in the response; "" if the
-    client gave one.
+        client gave one.
     """
 
     def __init__(self, answers: int, several: bool, publisher: str) -> None:
@@ -180,8 +194,8 @@ class AnswerFormat(Format):
         return self.frame_all([message])
 
     def frame_all(self, messages: Sequence[BrokerMessage]) -> bytes:
-        """Return the response once all answers are there, b"" before and afterwards. Messages that are no answers are
-        not sent."""
+        """Return the response once all awaited answers are there, b"" before and after that. Only `ack`, `nack` and
+        errors other than `rate_limited` are answers; with QoS 0 an error is the whole response."""
         if self.answered:
             return b""
         self._answers += [
@@ -200,8 +214,9 @@ class AnswerFormat(Format):
         return respond(200 if isinstance(answer, Ack) else STATUS.get(answer.code, 400), codec.JSON.encode(answer))
 
     def close(self, code: CloseCode, text: str) -> bytes:
-        """Return the response to a request without an answer: 202 for publications of QoS 0 that were all handled, an
-        error of the client's for a code of `FATAL`, else 503."""
+        """Return the response to a request that ends without one: 202 if the code is normal and no answers are awaited,
+        so that publications of QoS 0 were all handled; a client's error for a code of `FATAL`; else 503, whose text
+        says what the client knows of its publications. b"" after a response."""
         if self.answered:
             return b""
         self.answered = True
@@ -220,12 +235,15 @@ class AnswerFormat(Format):
         return _refuse(errors.RETRY, text)
 
     def refusal(self, code: CloseCode, text: str, error: str) -> bytes:
+        """Return the HTTP error for a request that is refused before its `welcome`. Without an error code it is that of
+        the close code."""
         self.answered = True
         return _refuse(error or _error_of(code), text)
 
 
 class Formats:
-    """The wire formats of one edge. `get` creates each for the first connection that negotiates it."""
+    """The wire formats of one edge. Formats that connections share are created for the first connection that needs
+    them."""
 
     def __init__(self, replay_cache: int) -> None:
         self._replay_cache = replay_cache
@@ -233,7 +251,8 @@ class Formats:
         self._bodies = BodyFormat(replay_cache, once=False)
 
     def get(self, wire: Literal["json", "msgpack"], deflate: bool) -> Format:
-        """Return a format of WebSocket."""
+        """Return the format of WebSocket connections with this subprotocol, compressed with `deflate`. All of one kind
+        share it."""
         format = self._formats.get((wire, deflate))
         if format is None:
             format = Format(codec.JSON if wire == "json" else codec.MSGPACK, deflate, self._replay_cache)
@@ -241,7 +260,8 @@ class Formats:
         return format
 
     def get_http(self, request: HttpRequest) -> Format:
-        """Return the format of an HTTP request: one of its own where the format must know what its connection got."""
+        """Return the format of an HTTP request: one of its own for a publication and where the ids name several topics,
+        else the one that all streams, or all polls, share."""
         if request.kind == "publish":
             return AnswerFormat(request.answers, request.several, request.publisher)
         once = request.kind == "poll"

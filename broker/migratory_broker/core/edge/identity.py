@@ -1,10 +1,10 @@
 """The identities of an edge's clients: checked at `connect`, valid for a time or until revoked, replaced by another
-`connect`. It also counts the operations that permissions refuse.
+`connect`. The module also counts and logs the operations that permissions refuse.
 
 Without an authorizer every client has the access None, and nothing here costs a delivery anything. With one, a client
 gets a notice before its access ends (`token_expiring`).
 
-What is refused is logged: the client, what it wanted, and why. docs/how-to/secure.md lists the events.
+Refusals are logged: the client, what it wanted, and why. docs/how-to/secure.md lists the events.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ REFUSALS: Final[dict[RefusalKind, tuple[str, CloseCode]]] = {
 
 
 class IdentityChecks:
-    """The checks of identities and permissions of all connections of an edge."""
+    """The checks of identities and permissions of all connections of an edge. `connect_cost` is the number of messages
+    as which a turn counts a `connect`."""
 
     def __init__(self, config: EdgeConfig, delivery: EdgeDelivery, authorizer: Authorizer | None) -> None:
         self._config = config
@@ -63,8 +64,9 @@ class IdentityChecks:
         self._logged: dict[str, tuple[float, int]] = {}  # event -> time of its last line, and how many since
 
     def authenticate(self, connection: ClientConnection, message: Connect) -> ClientAccess | Denial | None:
-        """Return the access of a client that sends `connect`, with the times of its notice and its end, or its refusal;
-        None where everything is allowed. A refusal is logged, at most one a second, and may request the remote keys."""
+        """Return the access of a client that sends `connect`, with the times of its notice and its end by the edge's
+        clock, or its refusal; None where everything is allowed. The token is that of the message, or without one that
+        of the request. A refusal is logged, at most one in `LOG_INTERVAL`, and may request the remote keys."""
         if self._authorizer is None:
             return None
         now = self._delivery.now
@@ -78,14 +80,15 @@ class IdentityChecks:
         return result
 
     def _refuse(self, connection: ClientConnection, message: Connect, denial: Denial) -> Denial:
+        """Log the refusal of a `connect`, and return it, with an unknown key as `_refuse_unknown_key` decides."""
         if denial.kind == "unknown_key":
             denial = self._refuse_unknown_key(denial)
         self._record("client_not_authenticated", connection, client=message.client, reason=denial.text)
         return denial
 
     def _record(self, event: str, connection: ClientConnection, **fields: object) -> None:
-        """Log a refusal, at most one of each event in `LOG_INTERVAL`. The line says how many `others` were not logged
-        since the one before."""
+        """Log a refusal, at most one of each `event` in `LOG_INTERVAL`. The line has `fields`, and says how many
+        `others` were not logged since the one before."""
         now = self._delivery.now
         logged_at, others = self._logged.get(event, (float("-inf"), 0))
         if now - logged_at < LOG_INTERVAL:
@@ -96,9 +99,9 @@ class IdentityChecks:
         self._delivery.emit(Note("warning", event, line, connection.number))
 
     def _refuse_unknown_key(self, denial: Denial) -> Denial:
-        """Return the refusal of a token with an unknown key: for good if keys were fetched since it was first named,
-        within the last `KEYS_FRESH` seconds. Otherwise remember the key, emit `KeysNeeded` unless a request is pending,
-        and let the client try again."""
+        """Return the refusal of a token with an unknown key. It is final ("unauthenticated") if keys were fetched since
+        a token first named the key, and less than `KEYS_FRESH` ago. Otherwise return `denial`, which lets the client
+        try again, remember the key, and emit `KeysNeeded` unless that is unanswered."""
         now, missing = self._delivery.now, self._missing
         asked_at = missing.pop(denial.key, now)
         if asked_at < self._fetched_at:
@@ -115,7 +118,8 @@ class IdentityChecks:
         return denial
 
     def notify_expiring(self, connection: ClientConnection) -> bool:
-        """Send a client the notice that its token expires, when it is due. Return whether the token has expired."""
+        """Send a client the notice that its token expires, once, when it is due. Return whether the token has expired.
+        False for a client whose access has no end."""
         access, now = connection.access, self._delivery.now
         if access is None or access.expires_at is None:
             return False
@@ -125,19 +129,20 @@ class IdentityChecks:
         return now >= access.expires_at
 
     def record_not_allowed(self, connection: ClientConnection, operation: Operation, topic: str) -> None:
-        """Count an operation that permissions refused, for /metrics, and log it."""
+        """Count an operation that permissions refused, for /metrics, and log it, at most one in `LOG_INTERVAL`."""
         assert connection.access is not None, "without an access everything is allowed"
         self._not_allowed[operation] += 1
         subject = connection.access.subject
         self._record("client_not_allowed", connection, subject=subject, operation=operation, topic=topic)
 
     def record_revoked(self, connection: ClientConnection) -> None:
-        """Log that a connection ends because its token was revoked."""
+        """Log that a connection ends because its token was revoked, at most one in `LOG_INTERVAL`."""
         assert connection.access is not None, "a token without an access"
         self._record("client_revoked", connection, subject=connection.access.subject)
 
     def update(self, event: Credentials) -> None:
-        """Replace the keys and the revocations."""
+        """Replace the keys and the revocations. A request for remote keys (`KeysNeeded`) counts as answered. Raises
+        ValueError for malformed ones, which the runtime does not send."""
         assert self._authorizer is not None, "credentials without an authorizer"
         self._authorizer.update(event.documents, event.revoked)
         if event.fetched:
@@ -150,7 +155,7 @@ class IdentityChecks:
         return access is not None and self._authorizer is not None and self._authorizer.is_revoked(access)
 
     def tick(self) -> None:
-        """Add the refused operations since the last tick to `migratory_not_allowed_total`."""
+        """Emit the refused operations since the last tick as samples of `migratory_not_allowed_total`."""
         for operation, count in self._not_allowed.items():
             self._delivery.emit(Observe("migratory_not_allowed_total", float(count), operation))
         self._not_allowed.clear()

@@ -7,14 +7,15 @@ subscription before it, and a close frame comes last. Meanwhile the effect `Hold
 `EdgeConfig.backlog_per_client` bounds the bytes that were read before that had an effect.
 
 A backlog is continued at an answer of the logic, at `More`, or when a full transport accepts bytes again; never while
-the transport is full, because receipts must not fill their client's queue. Each step handles a part, the rest of one
-read; `More` asks for the next step.
+the transport is full, because receipts must not fill their client's queue. Each step handles a part, such as the rest
+of one read; `More` asks for the next step.
 
 One read can hold tens of thousands of frames, and one frame thousands of messages and topics. After
 `EdgeConfig.messages_per_turn` of them the rest also waits until the other connections had their turn: a flood slows
 down its sender and nobody else. A new read has less, `EdgeConfig.messages_per_read`: rests come after the new reads of
-other connections, and small messages of many must not wait for the large reads of few. A compressed frame is inflated
-only when it is handled, because it may become a thousand times as long.
+other connections, and small messages of many must not wait for the large reads of few. A message that exceeds its
+client's rate waits in the backlog as well (rates.py). A compressed frame is inflated only when it is handled, because
+it may become a thousand times as long.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ class UnprocessedBytes:
     count with the memory that they take.
 
     Each client alone may hold one message of the largest size and a backlog. Thousands of clients that never complete a
-    message would hold gigabytes. Over `limit` bytes the largest holders are closed until an eighth of the limit is
-    free, so that the search for them is not repeated for every read.
+    message would hold gigabytes. When `total` is over `limit` bytes, `Inbox` closes the largest holders until an eighth
+    of the limit is free, so that the search for them is not repeated for every read.
     """
 
     def __init__(self, limit: int) -> None:
@@ -88,7 +89,7 @@ class UnprocessedBytes:
 
     def over_limit(self) -> list[ClientConnection]:
         """Return the connections to close so that an eighth of the limit, in bytes, is free: those with the most bytes,
-        the largest first. Empty if that is free already."""
+        the largest first. Empty if so much is free already. Nothing changes."""
         total = self.total
         closing = []
         for connection in sorted(self._held, key=self._held.__getitem__, reverse=True):
@@ -103,7 +104,7 @@ class Inbox:
     """The received bytes of all connections of an edge, and their handling in order. Its callbacks:
 
     handle           handles a message, or the error of a bad one
-    close            begins the closing handshake
+    close            begins the closing handshake: connection, close code, label of the metric, text for the client
     closed_by_peer   handles a close frame
     """
 
@@ -131,12 +132,15 @@ class Inbox:
     def receive(self, connection: ClientConnection, data: bytes) -> None:
         """Handle bytes from the socket, up to the number of messages of a read; the rest goes to the connection's
         backlog. If there is a backlog already, add all bytes to it, and close the connection if it exceeds its limit.
-        Close the clients that hold the most unprocessed bytes if all clients together hold too many."""
+        Close the clients that hold the most unprocessed bytes if all clients together hold too many. The connection
+        counts as heard."""
         connection.heard_at = self._delivery.coarse_now
         self._receive(connection, data)
         self._enforce_total(connection)
 
     def _receive(self, connection: ClientConnection, data: bytes) -> None:
+        """Do the work of `receive` for this connection: handle the bytes, or add them to its backlog and close it if
+        that exceeds its limit."""
         backlog = connection.backlog
         if backlog is None:
             self._budget = min(self._config.messages_per_read, self._config.messages_per_turn)
@@ -150,8 +154,8 @@ class Inbox:
             self._close(connection, CloseCode.NOT_ALLOWED, "backlog", text)
 
     def _parse_read(self, connection: ClientConnection, data: bytes) -> bool:
-        """Parse a read in pieces, and handle it. Return whether all was handled; otherwise the rest is first in the
-        backlog."""
+        """Parse the bytes of a read in pieces, and handle them. Return whether all were handled, or dropped because the
+        connection ended; otherwise the rest is first in the backlog."""
         if len(data) <= PIECE_BYTES:
             return self._parse(connection, data)
         for end in range(PIECE_BYTES, len(data) + PIECE_BYTES, PIECE_BYTES):
@@ -174,13 +178,15 @@ class Inbox:
         return True
 
     def hold_token(self, connection: ClientConnection, token: str) -> None:
-        """Hold and count the token of a connection's request, until its `connect`."""
+        """Store the token of a connection's request until its `connect`, and count its bytes as unprocessed. Clients
+        may be closed for that, as in `receive`."""
         connection.token = token
         self._enforce_total(connection)
 
     def resume(self, connection: ClientConnection) -> None:
-        """Handle the next part of the connection's backlog, and emit `More` if a part remains that can be handled.
-        Without a backlog, or while the connection is paused or waits for its rate: nothing."""
+        """Handle the next part of the connection's backlog, and emit `More` if a part remains that can be handled. The
+        connection counts as heard. Without a backlog, or while the connection is paused or waits for its rate:
+        nothing."""
         backlog, meter = connection.backlog, connection.meter
         if backlog is None or connection.queue is not None or (meter is not None and meter.is_blocked):
             return
@@ -190,6 +196,9 @@ class Inbox:
         self._enforce_total(connection)
 
     def _resume(self, connection: ClientConnection, backlog: Backlog) -> None:
+        """Handle the next part of a backlog, in its order: the pending request, the message that waited for its rate,
+        the rest of its frame and of its read, and one further read. Stop where something must wait. Drop a backlog that
+        is used up."""
         if connection.request is not None:
             self._subscriptions.resume(connection, connection.request)
         if connection.request is not None:
@@ -212,8 +221,8 @@ class Inbox:
                 self.drop_backlog(connection)
 
     def charge(self, messages: int) -> None:
-        """Subtract the topics of a request, or the cost of another message, from the number of messages that this turn
-        may still handle."""
+        """Subtract more than the one that each message costs from the number of messages that this turn may still
+        handle: the topics of a request, or the cost of a `connect`."""
         self._budget -= messages
 
     def drop_backlog(self, connection: ClientConnection) -> None:
@@ -232,8 +241,8 @@ class Inbox:
         self.unprocessed.update(connection)
 
     def _enforce_total(self, connection: ClientConnection) -> None:
-        """Count the connection's bytes again. If all clients together are over the limit, close those that hold the
-        most, and drop their input, until an eighth of the limit is free."""
+        """Count the connection's bytes again. If all clients together are over the limit, begin to close those that
+        hold the most, and drop their input, until an eighth of the limit is free."""
         unprocessed = self.unprocessed
         unprocessed.update(connection)
         if unprocessed.total > self._config.input_total:
@@ -245,8 +254,9 @@ class Inbox:
     # ---- frames ----------------------------------------------------------------------------------------------
 
     def _parse(self, connection: ClientConnection, data: bytes) -> bool:
-        """Parse bytes into frames and handle them. Return whether all were handled; otherwise the rest is in the
-        backlog."""
+        """Parse bytes into frames and handle these. Return whether all were handled; otherwise the rest is in the
+        backlog. A parser with an incomplete frame stays with the connection. A violation of the protocol is handled
+        after the complete frames, and closes the connection."""
         deflate = connection.format.deflate
         parser = connection.parser or self._idle_parsers[deflate]
         try:
@@ -264,8 +274,8 @@ class Inbox:
         return frames.FrameParser("server", self._config.max_message, deflate, inflate=False)
 
     def _assign_parser(self, connection: ClientConnection, parser: frames.FrameParser, deflate: bool) -> None:
-        """Give the connection the shared parser that now holds its incomplete frame, and create another shared parser.
-        Without effect if the connection has a parser."""
+        """Give the connection the shared parser that now holds its incomplete frame, or has refused its bytes, and
+        create another shared parser. Without effect if the connection has a parser."""
         if connection.parser is None:
             connection.parser = parser
             self._idle_parsers[deflate] = self._new_parser(deflate)
@@ -273,7 +283,9 @@ class Inbox:
     def _handle_events(
         self, connection: ClientConnection, events: Iterator[frames.FrameEvent | frames.ProtocolError]
     ) -> bool:
-        """Handle frame events. Return whether all were handled; otherwise the rest is in the backlog."""
+        """Handle parsed frames in their order: inflate and decode messages and handle them, answer pings, pass on close
+        frames, and close the connection after a violation. Return whether all were handled; otherwise the rest is in
+        the backlog."""
         for event in events:
             if connection.format.deflate and isinstance(event, frames.DeflatedReceived):
                 if connection.state > State.OPEN:
@@ -301,6 +313,8 @@ class Inbox:
         return True
 
     def _inflate(self, event: frames.DeflatedReceived) -> frames.MessageReceived | frames.ProtocolError:
+        """Return the message that a compressed frame holds, or, as an event, the error for one that is malformed or too
+        large."""
         try:
             return frames.inflate_message(event, self._config.max_message)
         except frames.ProtocolError as error:
@@ -309,8 +323,8 @@ class Inbox:
     def _keep(
         self, connection: ClientConnection, events: Iterator[frames.FrameEvent | frames.ProtocolError], size: int = 0
     ) -> None:
-        """Store the rest of `events` in the backlog, in place of its frames. A new backlog stops reading from the
-        socket.
+        """Store the rest of `events` in the backlog, in place of its frames. Without a backlog create one, and stop
+        reading from the socket.
 
         `size` is the memory in bytes of the frame before them if its messages were handled only in part, else 0.
         """
@@ -322,6 +336,8 @@ class Inbox:
     # ---- messages --------------------------------------------------------------------------------------------
 
     def _decode(self, connection: ClientConnection, event: frames.MessageReceived) -> Iterator[object]:
+        """Return the messages of a frame, each bad one replaced by its error. For a binary frame where text is
+        required, or the reverse, begin to close the connection and return nothing."""
         codec = connection.format.codec
         if event.text is codec.binary:
             kind = "binary" if codec.binary else "text"
@@ -340,11 +356,12 @@ class Inbox:
     def _handle_messages(
         self, connection: ClientConnection, messages: Iterator[object], limited: object = None
     ) -> bool:
-        """Handle the messages of a frame, before them the one that waited for its rate, if any.
+        """Handle the messages of a frame, before them `limited`, the one that waited for its rate, if there is one.
 
         Return False if a subscribe request is pending, a rate is reached or the turn's number of messages is used up:
         then the rest is in the backlog. Otherwise return True; once the connection is closing, further messages are
-        ignored."""
+        ignored.
+        """
         for message in messages if limited is None else chain((limited,), messages):
             if connection.state > State.OPEN:
                 return True

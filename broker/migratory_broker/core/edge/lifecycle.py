@@ -8,12 +8,12 @@ was read, to the closed socket.
 From every state a lost socket, or the client's own close frame, leads straight to GONE. Only OPEN has subscriptions and
 publishes. In CLOSING everything but a close frame is ignored and nothing is sent; the queue was dropped on the way
 there. A connection that is GONE is in no table: late events with its number are ignored. A connection of HTTP has no
-closing handshake: what closes it leads straight to GONE.
+closing handshake: whatever closes it leads straight to GONE.
 
 Heartbeat: a connection in OPEN that was silent for one interval is pinged, and after two intervals it is dead. Received
 bytes show that a client lives, and so does a full transport that accepts bytes again. A client of HTTP sends nothing:
-its stream is pinged every interval, and its poll ends after one without an answer. It is dead if its transport was full
-for two intervals, and what it does not acknowledge is for the kernel to notice.
+its stream is pinged every interval, and its poll or publication ends after one without an answer. It is dead if its
+transport was full for two intervals. That it stopped acknowledging bytes otherwise is for the kernel to notice.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ until then does not count."""
 
 
 class ConnectionLifecycle:
-    """All connections of an edge, and their changes of state. `clients` (the number in OPEN) and `closed` (ended
-    connections by reason) are for /metrics."""
+    """All connections of an edge, and their changes of state. `clients` (the number in OPEN) and `closed` (connections
+    that ended or began to close, by reason) are for /metrics."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class ConnectionLifecycle:
 
     def opened(self, event: events.Opened) -> None:
         """Add a connection in the state OPENING, with a time limit for its `connect`. Close it at once if the edge
-        accepts no clients."""
+        accepts no clients; otherwise store the token of its request."""
         if event.http is None:
             format = self._formats.get(event.wire, event.deflate)
         else:
@@ -128,6 +128,8 @@ class ConnectionLifecycle:
             self.inbox.resume(connection)
 
     def _closed_by_peer(self, connection: ClientConnection, event: frames.CloseReceived) -> None:
+        """Answer the close frame of a client with one, unless it is itself the answer to the broker's, and end the
+        connection."""
         if connection.state is not State.CLOSING:
             self._count("client")
             self._leave(connection)
@@ -135,8 +137,8 @@ class ConnectionLifecycle:
         self._finish(connection, abort=False)
 
     def lost(self, event: events.Lost) -> None:
-        """Remove a connection whose socket is closed or failed, with its subscriptions. An unknown connection is
-        ignored."""
+        """Remove a connection whose socket is closed or failed, with its subscriptions. It is counted as lost unless it
+        was closing. An unknown connection is ignored."""
         connection = self.table.pop(event.connection, None)
         if connection is not None:
             self._delivery.drop_batches(connection)
@@ -146,9 +148,10 @@ class ConnectionLifecycle:
             self._release(connection)
 
     def close(self, connection: ClientConnection, code: CloseCode, reason: str, text: str, error: str = "") -> None:
-        """Begin the closing handshake: end the subscriptions, drop the queue, and send a close frame. A connection of
-        HTTP ends at once. One that is already closing does not change. `reason` is the metric's label, `text` is sent
-        to the client, and before `welcome` the `error` code."""
+        """Begin the closing handshake: end the subscriptions, drop the queue and the backlog, and send a close frame. A
+        connection of HTTP ends at once, after its last bytes. One that is closing already does not change. `reason` is
+        the metric's label. `text` is sent to the client, and to one of HTTP without a `welcome` also the code
+        `error`."""
         if connection.state <= State.OPEN:
             format = connection.format
             is_open = connection.state is State.OPEN
@@ -163,31 +166,34 @@ class ConnectionLifecycle:
             self._wheel.schedule(connection, self.now + self._config.closing)
 
     def end_finished(self) -> None:
-        """Close the connections of HTTP requests that have their answer."""
+        """Close the connections of HTTP polls and publications that have what they waited for."""
         finished, self._delivery.finished = self._delivery.finished, []
         for connection in finished:
             self.close(connection, CloseCode.NORMAL, "request", "answered")
 
     def _finish(self, connection: ClientConnection, *, abort: bool) -> None:
-        """Remove the connection and emit the effect that closes its socket. `abort`: without writing buffered bytes."""
+        """Remove the connection, enter GONE, and emit the effect that closes its socket. `abort`: without writing
+        buffered bytes."""
         del self.table[connection.number]
         self._release(connection)
         self._delivery.emit_ordered(events.Close(connection.number, abort))
 
     def _release(self, connection: ClientConnection) -> None:
-        """Drop the unhandled input of a connection, stop counting its access, cancel its time limit, and enter GONE."""
+        """Drop the unhandled input of a connection, stop counting the memory of its permissions, cancel its timer, and
+        enter GONE."""
         self.inbox.release(connection)
         self._subscriptions.budget.remove_access(connection)
         self._wheel.cancel(connection)
         connection.state = State.GONE
 
     def _count(self, reason: str) -> None:
+        """Count a connection that ends or begins to close, by reason."""
         self.closed[reason] += 1
         self._delivery.emit(Observe("migratory_closed_total", label=reason))
 
     def _leave(self, connection: ClientConnection) -> None:
-        """End the subscriptions, the backlog and the queue of a connection, and stop counting it as a client. Only a
-        close frame may be sent to it afterwards."""
+        """End the subscriptions, the backlog and the queue of a connection, and stop counting it as a client and for
+        its rates. Only a close frame may be sent to it afterwards, or the last bytes of HTTP."""
         if connection.state is State.OPEN:
             self.clients -= 1
             self._rebalancer.remove(connection)
@@ -200,6 +206,8 @@ class ConnectionLifecycle:
     # ---- messages --------------------------------------------------------------------------------------------
 
     def _handle_message(self, connection: ClientConnection, message: object) -> None:
+        """Handle a message of a client by its kind. Before `connect` any other message ends the connection. The error
+        of a bad message is answered, and `bye` closes the connection."""
         if isinstance(message, Publish) and connection.state is State.OPEN:
             self._publishing.publish(connection, message)
         elif isinstance(message, BadMessage):
@@ -222,6 +230,8 @@ class ConnectionLifecycle:
             self.close(connection, CloseCode.NORMAL, "bye", "")
 
     def _answer_bad_message(self, connection: ClientConnection, error: BadMessage) -> None:
+        """Answer a bad message with `nack` if it is a publication of QoS 1 that can be named, else with `error`. Before
+        `connect`, or if the whole frame is unreadable, close the connection as well."""
         closes = error.closes or connection.state is State.OPENING
         if closes:
             self._refuse(connection, error.code, error.text, CloseCode.BAD_MESSAGE, "bad_message")
@@ -231,15 +241,17 @@ class ConnectionLifecycle:
             self._delivery.reply(connection, Error(error.code, error.text, error.request, error.topic))
 
     def _refuse(self, connection: ClientConnection, code: str, text: str, close: CloseCode, reason: str) -> None:
-        """Send an error that says that it ends the connection, and begin the closing handshake."""
+        """Send an `error` that says that it ends the connection, and begin the closing handshake with the close code
+        `close`. Before its `welcome`, a connection of HTTP gets an HTTP error in place of both. `reason` is the
+        metric's label."""
         if connection.state is State.OPEN or not connection.format.one_way:
             self._delivery.reply(connection, Error(code, text, closes=True))
         self.close(connection, close, reason, text, code)
 
     def _connect(self, connection: ClientConnection, message: Connect) -> None:
         """Handle `connect`: check version, name, admission, token and free memory, then send `welcome` and enter OPEN,
-        or refuse the client. In OPEN, where admission is not checked, it replaces name and identity, ends the
-        subscriptions that the new identity may not have, and sends `welcome` again."""
+        or refuse the client and close the connection. In OPEN, where admission is not checked, it replaces name and
+        identity, ends the subscriptions that the new identity may not have, and sends `welcome` again."""
         if message.version != VERSION:
             text = f"protocol version {message.version} is not supported; use version {VERSION}"
             self._refuse(connection, errors.UNSUPPORTED_VERSION, text, CloseCode.BAD_MESSAGE, "bad_message")
@@ -272,7 +284,7 @@ class ConnectionLifecycle:
         self._delivery.write(connection, self._gate.welcome(connection.format))
 
     def _admit(self, connection: ClientConnection) -> bool:
-        """Return whether the edge accepts the client. If not, the connection is closed."""
+        """Return whether the edge accepts the client. If not, begin to close the connection."""
         refusal = self._gate.refusal(len(self.table))
         if refusal is not None:
             self.close(connection, refusal[0], "refused", refusal[1])
@@ -281,9 +293,9 @@ class ConnectionLifecycle:
     # ---- time ------------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Handle the timers that are due: close connections that sent no `connect` in time, those with expired tokens,
-        and HTTP polls and publications that waited for a heartbeat interval; abort those whose closing handshake took
-        too long; ping silent clients and end dead ones."""
+        """Handle the timers that are due. Begin to close connections that sent no `connect` in time, those with expired
+        tokens, and HTTP polls and publications that waited for a heartbeat interval. Abort those whose closing
+        handshake took too long. Ping silent clients and end dead ones."""
         if self._ticked_at is not None and self.now - self._ticked_at > STALL_SECONDS:
             self._woke_at = self.now
         self._ticked_at = self.now
@@ -301,8 +313,9 @@ class ConnectionLifecycle:
             self._delivery.write_to_all(connections, ping)
 
     def _check_heartbeat(self, connection: ClientConnection) -> bool:
-        """Return whether to ping the connection. Close it if its token has expired (and notify it before that), end it
-        if it is dead, and otherwise set its next timer."""
+        """Return whether to ping the OPEN connection, whose timer is due. Close it if its token has expired (and notify
+        it before that), end it if it is dead, and otherwise set its next timer. One that waits at a rate counts as
+        heard, and is told again."""
         if self._identities.notify_expiring(connection):
             text = "the token has expired; connect with a new one"
             self.close(connection, CloseCode.TOKEN_EXPIRED, "token_expired", text)
@@ -321,8 +334,8 @@ class ConnectionLifecycle:
         return silent >= self._config.heartbeat
 
     def _check_one_way(self, connection: ClientConnection) -> bool:
-        """Return whether to ping a connection of HTTP. End it if it has not read for two intervals, and close it if its
-        request has waited for an interval."""
+        """Return whether to ping an OPEN connection of HTTP. End it if its transport was full for two intervals. If an
+        interval is over since it was heard, close a poll or a publication, and count a stream as heard and ping it."""
         queue, heartbeat = connection.queue, self._config.heartbeat
         if queue is not None and self.now - max(queue.since, self._woke_at) >= 2 * heartbeat:
             self._end_dead(connection, self.now - queue.since)
@@ -338,8 +351,8 @@ class ConnectionLifecycle:
         return is_due
 
     def _end_dead(self, connection: ClientConnection, silent: float) -> None:
-        """Close the socket of a dead connection without a close frame, which its client would not read. `silent` is the
-        seconds since it was last heard."""
+        """Close the socket of a dead connection without a close frame, which its client would not read. Count and log
+        that. `silent` is the seconds since it was last heard, or since its transport was full."""
         self._count("heartbeat")
         fields = {**log_fields(connection), "silent_seconds": round(silent, 3)}
         self._delivery.emit(Note("info", "dead_client", fields, connection.number))
@@ -348,8 +361,8 @@ class ConnectionLifecycle:
         self._finish(connection, abort=True)
 
     def _schedule_heartbeat(self, connection: ClientConnection) -> None:
-        """Set the timer of an OPEN connection for its next ping, its death or what its token needs next, whichever is
-        first."""
+        """Set the timer of an OPEN connection for its next ping, its death, the notice before its token expires or the
+        expiry, whichever is first."""
         heard_at = max(connection.heard_at, self._woke_at)
         intervals = 1 if self.now - heard_at < self._config.heartbeat else 2
         due = heard_at + intervals * self._config.heartbeat
@@ -359,7 +372,7 @@ class ConnectionLifecycle:
         self._wheel.schedule(connection, due)
 
     def close_revoked(self) -> None:
-        """Close the connections whose tokens were revoked."""
+        """Begin to close the OPEN connections whose tokens were revoked, each with an `error`, and log them."""
         for connection in self.open_connections():
             if self._identities.is_revoked(connection):
                 self._identities.record_revoked(connection)
@@ -368,5 +381,6 @@ class ConnectionLifecycle:
 
 
 def log_fields(connection: ClientConnection) -> dict[str, object]:
-    """Return the fields that name the connection in a log line: client id and number. The runtime adds the address."""
+    """Return the fields that name the connection in a log line: client id and number. The process that has the socket
+    adds the address."""
     return {"client": connection.client, "connection": connection.number}

@@ -25,8 +25,8 @@ BUSY_RETRY_AFTER = 0.1
 
 
 class PublishHandler:
-    """The checks of the publications of an edge's clients, and the way of the answers back. `published` counts the
-    accepted publications, for /metrics."""
+    """The checks of the publications of an edge's clients, and the way of the logic's answers back to them. `published`
+    counts the publications that were passed to the logic, for /metrics."""
 
     def __init__(self, config: EdgeConfig, number: int, delivery: EdgeDelivery, identities: IdentityChecks) -> None:
         self._config = config
@@ -37,8 +37,9 @@ class PublishHandler:
         self.published = 0
 
     def publish(self, connection: ClientConnection, message: Publish) -> None:
-        """Forward a publication to the logic, or refuse it with `nack` or `error`: for an invalid field, a missing
-        permission, or too many unanswered QoS 1 publications.
+        """Pass a publication to the logic, or refuse it with `nack` (QoS 1) or `error`: for an invalid field, a missing
+        permission, or too many unanswered QoS 1 publications. The edge names and numbers a QoS 1 publication whose HTTP
+        client gave no publisher, and adds the subject to a publisher's name where clients have identities.
 
         The request's reference is the connection's number: topic, publisher and id of an answer identify the message.
         """
@@ -69,7 +70,8 @@ class PublishHandler:
         )
 
     def _number_unnamed(self, name: str) -> tuple[str, int]:
-        """Return publisher and message id of a publication whose client named no publisher.
+        """Return publisher and message id of a publication whose client named no publisher. `name` is the name that the
+        edge uses for these.
 
         All these publications of an edge share a name, and so a row of the publisher table for each topic and subject.
         The name changes after `limits.ID_JUMP` ids: two ids of one topic that are further apart would break ID-BOUND.
@@ -91,7 +93,7 @@ class PublishHandler:
 
     def _validate(self, connection: ClientConnection, message: Publish) -> tuple[str, str] | None:
         """Return code and text of the error for an invalid or forbidden publication, None for a valid one. The codec
-        has already checked id and mark."""
+        has already checked id and mark. A forbidden one is counted and logged."""
         config = self._config
         try:
             check_topic(message.topic, config.max_topic)
@@ -114,6 +116,8 @@ class PublishHandler:
     def _refuse(
         self, connection: ClientConnection, message: Publish, code: str, text: str, retry_after: float | None = None
     ) -> None:
+        """Send the client the refusal of a publication: `nack` for QoS 1, else `error`. `retry_after`, in seconds, is
+        for `nack` only."""
         if message.qos == 1:
             nack = Nack(message.topic, message.publisher, message.id, code, text, retry_after)
             self._delivery.reply(connection, nack)

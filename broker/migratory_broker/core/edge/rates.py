@@ -6,7 +6,7 @@ an `error` with `rate_limited` says which limit, and when the broker reads on. S
 a flood costs the broker no more than the rate (Kafka's quotas do the same: KIP-219).
 
 A message is admitted while each bucket that it counts for has tokens left, and may then take more than there are: the
-largest one passes as well. Clients that wait for a bucket go on in the order in which they came.
+largest one passes as well. Clients that wait for a bucket go on in the order in which they reached its limit.
 """
 
 from __future__ import annotations
@@ -45,9 +45,11 @@ KINDS = ("publications", "bytes", "subscriptions")
 
 
 class Bucket:
-    """A token bucket: `level` is what may still be used now of one rate, by a connection or by all that share it. `key`
-    is the place in the table of shared buckets, None for the bucket of one connection. `users` is the number of
-    connections that count for it. `waiting` are the connections at the limit, the one that waits longest first."""
+    """A token bucket: `level` is what may still be used now of one rate, below 0 after a message that took more. It
+    belongs to a connection, or to all of one identity or address. `scope` is which of these, `kind` one of `KINDS`,
+    `rate` the amount for a second. `key` is the place in the table of shared buckets, None for the bucket of one
+    connection. `users` is the number of connections that count for it. `waiting` are the connections at the limit, the
+    one that waits longest first."""
 
     __slots__ = ("filled_at", "has_timer", "key", "kind", "level", "rate", "scope", "users", "waiting")
 
@@ -63,17 +65,19 @@ class Bucket:
         self.has_timer = False
 
     def fill(self, now: float) -> None:
+        """Add the tokens of the time since the last call, up to those of one second."""
         self.level = min(float(self.rate), self.level + (now - self.filled_at) * self.rate)
         self.filled_at = now
 
     def delay(self) -> float:
-        """Return the seconds from the last `fill` until the next turn of those that wait."""
+        """Return the seconds from the last `fill` until the next turn of the connections that wait for this bucket, at
+        least `MIN_DELAY`."""
         return max(MIN_DELAY, REFILL - self.level / self.rate)
 
 
 class RateMeter:
-    """The buckets that a connection counts for. `waits_for` is the one at whose limit it waits. With `has_turn` it may
-    go on if tokens are left, before others that wait."""
+    """The buckets that a connection counts for. `waits_for` is the one at whose limit it waits, None if it does not
+    wait. With `has_turn` it may go on if tokens are left, before others that wait."""
 
     __slots__ = ("address", "buckets", "has_turn", "waits_for")
 
@@ -85,7 +89,7 @@ class RateMeter:
 
     @property
     def is_blocked(self) -> bool:
-        """True while the connection waits and has no turn."""
+        """True while the connection waits at a limit and it is not its turn."""
         return self.waits_for is not None and not self.has_turn
 
 
@@ -105,14 +109,15 @@ class RateLimiter:
     # ---- connections -----------------------------------------------------------------------------------------
 
     def add(self, connection: ClientConnection, address: str) -> None:
-        """Meter a connection, where there are limits. `address` is what it counts as for the rates of addresses, "" if
-        it does not count."""
+        """Give a new connection a meter, if there is any limit. `address` is what it counts as for the rates of
+        addresses, "" if it does not count."""
         if self._limits != NO_RATES:
             connection.meter = RateMeter(address)
             self.identify(connection)
 
     def identify(self, connection: ClientConnection) -> None:
-        """Let a metered connection count for the buckets of its present identity."""
+        """Let a metered connection count for the buckets of its present identity and of its address. Its own buckets,
+        of the connection, keep their levels. Without a meter: nothing."""
         meter = connection.meter
         if meter is None:
             return
@@ -129,7 +134,7 @@ class RateLimiter:
         meter.buckets = tuple(buckets)
 
     def remove(self, connection: ClientConnection) -> None:
-        """Stop metering a connection that ends."""
+        """Stop metering a connection that ends, also as one that waits. Shared buckets keep their levels."""
         meter, connection.meter = connection.meter, None
         if meter is not None:
             if meter.waits_for is not None:
@@ -138,7 +143,7 @@ class RateLimiter:
 
     def change(self, limits: RateLimits, connections: Iterable[ClientConnection]) -> None:
         """Replace the limits, also for `connections`, which are all that have not begun to close. All buckets are full
-        at first, and connections that wait go on."""
+        at first. Connections that waited at a limit go on, by the effect `More`."""
         metered = list(connections)
         waiting = [each for each in metered if each.meter is not None and each.meter.waits_for is not None]
         for connection in metered:
@@ -152,6 +157,8 @@ class RateLimiter:
             self._delivery.emit(More(connection.number))
 
     def _buckets(self, scope: str, name: str, rates: Rates) -> Iterator[Bucket]:
+        """Yield the bucket of each kind that has a limit in `rates`. With a `name`, that of an identity or address, it
+        is the shared one, which is created for the first connection; without one a new bucket of one connection."""
         for kind, rate in zip(KINDS, (rates.publications, rates.bytes, rates.subscriptions), strict=True):
             if not rate:
                 continue
@@ -165,6 +172,8 @@ class RateLimiter:
             yield self._shared[key]
 
     def _release(self, meter: RateMeter) -> None:
+        """Stop counting the meter's connection as a user of its buckets. Shared ones without users are kept, at most
+        `MAX_UNUSED`."""
         for bucket in meter.buckets:
             bucket.users -= 1
             if bucket.key is not None and not bucket.users:
@@ -177,7 +186,8 @@ class RateLimiter:
         del self._shared[key]
 
     def tick(self) -> None:
-        """Forget buckets without a connection that are full again."""
+        """Forget shared buckets without users that are full again, the oldest first, up to the first one that is
+        not."""
         while self._unused:
             key = next(iter(self._unused))
             bucket = self._shared[key]
@@ -189,8 +199,9 @@ class RateLimiter:
     # ---- messages --------------------------------------------------------------------------------------------
 
     def admit(self, connection: ClientConnection, meter: RateMeter, message: object) -> bool:
-        """Return whether a message of a metered connection may be handled, and count it. If not, the connection waits:
-        it gets an `error` that names the limit, and later the effect `More`."""
+        """Return whether a message of a metered connection may be handled. If so, take its cost from the buckets. If
+        not, the connection waits: it gets an `error` that names the limit, and later the effect `More`. Only `publish`
+        and `subscribe` cost anything."""
         if isinstance(message, Publish):
             costs = {"publications": 1, "bytes": len(message.payload)}
         elif isinstance(message, Subscribe):
@@ -212,6 +223,8 @@ class RateLimiter:
         return True
 
     def _wait(self, connection: ClientConnection, meter: RateMeter, bucket: Bucket) -> None:
+        """Let a connection wait at the limit of a bucket, in the last place, or in its old one if it waits there
+        already. When it begins to wait there: tell the client, count it for /metrics and log it."""
         meter.has_turn = False
         self._set_timer(bucket)
         if meter.waits_for is bucket:
@@ -225,7 +238,8 @@ class RateLimiter:
         self._log(connection, meter, bucket)
 
     def remind(self, connection: ClientConnection, meter: RateMeter) -> None:
-        """Tell a client that waits at a limit which one it is, and when the broker reads on."""
+        """Send a client that waits at a limit the error `rate_limited`, which says which limit it is, and when the
+        broker reads on."""
         bucket = meter.waits_for
         assert bucket is not None, "only a client that waits is told"
         delay = bucket.delay()
@@ -236,6 +250,8 @@ class RateLimiter:
         self._delivery.reply(connection, Error(errors.RATE_LIMITED, text, retry_after=round(delay, 3)))
 
     def _log(self, connection: ClientConnection, meter: RateMeter, bucket: Bucket) -> None:
+        """Log that a client is at a limit, at most one line in `LOG_INTERVAL`. The line says how many `others` were not
+        logged since the one before."""
         now = self._delivery.now
         if now - self._logged_at < LOG_INTERVAL:
             self._not_logged += 1
@@ -251,6 +267,7 @@ class RateLimiter:
     # ---- time ------------------------------------------------------------------------------------------------
 
     def _set_timer(self, bucket: Bucket) -> None:
+        """Set a timer for the next turn of the connections that wait for this bucket, unless it has one."""
         if not bucket.has_timer:
             bucket.has_timer = True
             self._timer_count += 1
@@ -273,6 +290,8 @@ class RateLimiter:
             self._delivery.set_timer(self._timers[0][0])
 
     def _give_turns(self, bucket: Bucket) -> None:
+        """Give a turn, by the effect `More`, to the connections that wait longest for this bucket, at most `MAX_TURNS`.
+        One whose transport is full moves to the last place."""
         for connection in list(islice(bucket.waiting, MAX_TURNS)):
             if connection.queue is not None:  # it handles nothing before its transport takes bytes again
                 del bucket.waiting[connection]

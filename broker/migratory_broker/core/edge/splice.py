@@ -36,7 +36,8 @@ from migratory_broker.core.logic.events import Attach, Attached, Fanout, Gap, Ne
 
 
 class Splice:
-    """The topics that have subscribers on an edge, with the replays in progress."""
+    """The topics that have subscribers on an edge, by name, with the replays in progress and the requests to the logic
+    for them."""
 
     def __init__(self, config: EdgeConfig, number: int, delivery: EdgeDelivery) -> None:
         self._config = config
@@ -69,7 +70,7 @@ class Splice:
 
         request    the number of the client's subscribe request, for the receipt
         after      the position to resume after, None to start with new publications
-        snapshot   whether to send the latest publication too
+        snapshot   without `after`: whether to send the latest publication too
         page       bytes of publications that the first answer may bring
         anew       the client may not read the history: start with new publications, after the receipt `reset`,
                    whatever `after` and `snapshot` are
@@ -86,8 +87,8 @@ class Splice:
         self._delivery.emit(Attach(self._number, reference, topic.name, after, snapshot, page))
 
     def request_page(self, connection: ClientConnection) -> None:
-        """Request the next page of one of the connection's replays. Nothing if none needs one, if one is pending or if
-        the transport is paused."""
+        """Request the next page of the one of the connection's replays whose turn it is. Nothing if none needs a page,
+        if one is pending or if the transport is paused."""
         if connection.paged_replays and connection.pending_page is None and connection.queue is None:
             replay, _ = connection.paged_replays.popitem(last=False)
             connection.pending_page = replay
@@ -96,8 +97,8 @@ class Splice:
             self._delivery.emit(NextPage(self._number, reference, replay.topic.name, replay.cursor, self._config.page))
 
     def cancel(self, replay: Replay) -> None:
-        """End a replay whose subscription ended or became live. An answer to it that is still to come will be ignored.
-        If a page of this replay was pending, request a page for another topic."""
+        """End a replay whose subscription ended or became live by a `reset`. An answer to it that is still to come will
+        be ignored. If a page of this replay was pending, request a page for another topic."""
         connection = replay.connection
         if replay.requests:
             replay.requests = ()  # its `Attached` is still to come, and counts in `pending_attaches` until then
@@ -118,8 +119,8 @@ class Splice:
         return topic
 
     def remove_topic(self, topic: EdgeTopic) -> None:
-        """Remove a topic without subscribers, with its pending conflated publication, and emit `Detach`: the logic need
-        not send its publications any more."""
+        """Remove a topic without subscribers, with its pending conflated publication, and emit `Detach`: the edge does
+        not need its publications any more."""
         del self.topics[topic.name]
         self.conflator.remove_topic(topic)
         self._delivery.emit(Detach(self._number, topic.name))
@@ -135,8 +136,8 @@ class Splice:
     # ---- answers of the logic --------------------------------------------------------------------------------
 
     def match_attached(self, event: Attached) -> Replay | None:
-        """Return the replay that this answer belongs to, and do not wait for the answer any more. None if no replay
-        waits for it."""
+        """Return the replay that this answer belongs to, and count it as pending no more. None if no replay waits for
+        it."""
         replay = self._pending.pop(event.reference, None)
         if replay is not None:
             replay.connection.pending_attaches -= 1
@@ -144,7 +145,7 @@ class Splice:
 
     def begin_replay(self, replay: Replay, event: Attached) -> None:
         """Send the receipt, then the answer's publications. If these are larger than the replay's page, they are left
-        out and requested in pages."""
+        out and requested in pages. The receipt of a client that may not read the history is `reset`."""
         if replay.anew:
             event = replace(event, receipt="reset")
         receipt = TopicReceipt(event.topic, event.receipt, event.position, event.first, event.last)
@@ -160,11 +161,13 @@ class Splice:
         self._continue(replay, event, event.position)
 
     def refuse(self, replay: Replay, event: Attached) -> None:
-        """Send a receipt with the error of a topic that the logic refused. The caller ends the replay."""
+        """Send a receipt with the error code and reason of a topic that the logic refused. The caller ends the
+        replay."""
         self._send_receipt(replay, TopicReceipt(event.topic, None, code=event.code, text=event.text), is_live=False)
 
     def _send_receipt(self, replay: Replay, receipt: TopicReceipt, *, is_live: bool) -> None:
-        """Send the receipt once for every subscribe request that waits for it. `is_live`: nothing is replayed."""
+        """Send the receipt once for every subscribe request that waits for it; none waits afterwards. `is_live`:
+        nothing is replayed, and live publications follow."""
         connection = replay.connection
         for request in replay.requests:
             self._delivery.write(connection, connection.format.receipt(request, receipt, is_live=is_live))
@@ -172,7 +175,7 @@ class Splice:
 
     def handle_page(self, event: Page) -> None:
         """Send the publications of a replay page, after a receipt if publications were evicted or the history ended
-        meanwhile. Ignore the page of a cancelled replay."""
+        meanwhile. Continue or end the replay. Ignore the page of a cancelled replay."""
         replay = self._pending.pop(event.reference, None)
         if replay is None:
             return
@@ -216,7 +219,7 @@ class Splice:
 
     def _finish(self, replay: Replay, cursor: Position) -> None:
         """Make the subscriber live: it has everything up to `cursor`. If the fan-outs have not come so far, wait until
-        they have. If they are further, report the gap."""
+        they have (`Replay.ahead`). If they are further, report the gap to the subscriber, and log an error."""
         topic = replay.topic
         if topic.last is None:
             topic.last = cursor
@@ -230,7 +233,8 @@ class Splice:
             self._delivery.reply(replay.connection, _truncated(missed, cursor.sequence))
 
     def _join_live(self, replay: Replay) -> None:
-        """End the replay state of a subscriber and add the subscriber to the topic's fan-outs."""
+        """Make a replaying subscriber live: end its replay and add it to the topic's fan-outs. A pending conflated
+        publication is sent before, to the other live subscribers."""
         self.conflator.flush(replay.topic)  # to the subscribers before it: this one has that publication already
         del replay.topic.replays[replay.connection]
         replay.connection.replay_count -= 1
@@ -239,10 +243,9 @@ class Splice:
     # ---- the live stream -------------------------------------------------------------------------------------
 
     def fanout(self, event: Fanout) -> None:
-        """Send committed publications to the topic's live subscribers, by the conflation of the topic if it has one.
-        Replaying subscribers get them in a replay page. Those to which the whole replay was sent become live once the
-        fan-outs have come as far (`Replay.ahead`).
-        A topic without subscribers is ignored.
+        """Send committed publications to the topic's live subscribers, conflated if the topic is. Replaying subscribers
+        get them in a replay page. Those to which the whole replay was sent become live once the fan-outs have come as
+        far (`Replay.ahead`), and get what is new to them. A topic without subscribers is ignored.
 
         While no subscriber was ever live, all publications are part of answers that are still to come. Such a fan-out
         must not count as the beginning of the live stream: it may have been sent before this edge left the topic, and
@@ -270,8 +273,8 @@ class Splice:
     def _new_publications(
         self, topic: EdgeTopic, last: Position, publications: Sequence[Publication]
     ) -> Sequence[Publication]:
-        """Return those of the publications that the topic's live subscribers have not been sent, after reporting what
-        is missing before them.
+        """Return those of the publications that the topic's live subscribers have not been sent, after reporting to the
+        subscribers what is missing before them. `last` is the position that the fan-outs have reached.
 
         A new history becomes a `reset` receipt, and missing sequence numbers a `truncated` one: nothing is lost
         silently. Unless no history was known here before, either is a fault of this broker, which should have reported
@@ -293,15 +296,18 @@ class Splice:
         return publications
 
     def _log_fault(self, topic: EdgeTopic, event: str, last: Position, next_: Position) -> None:
+        """Log as an error that this broker did not report a gap of a topic, between the positions `last` and
+        `next_`."""
         self._delivery.emit(
             Note("error", event, {"edge": self._number, "topic": topic.name, "last": str(last), "next": str(next_)})
         )
 
     def handle_gap(self, event: Gap) -> None:
-        """Report missing publications to the live subscribers, with a receipt. Nothing if they have these publications.
+        """Report missing publications to the live subscribers, with a receipt. Nothing if they have these publications,
+        or while no subscriber has an answer of the logic yet.
 
         The next replay page of a replaying subscriber reports what is missing for it in the same history. A new history
-        (`reset`) ends its replay here: everything that follows is live.
+        (`reset`) ends its replay here, if its receipt was sent: everything that follows is live.
         """
         topic = self.topics.get(event.topic)
         if topic is None:
@@ -335,7 +341,7 @@ class Splice:
 
 def replays_ahead(topic: EdgeTopic) -> list[tuple[Replay, int]]:
     """Return the replays whose subscribers have been sent everything, up to a higher position than the fan-outs have
-    reached, each with the sequence number that it has reached."""
+    reached. Each comes with the sequence number up to which its subscriber has everything."""
     return [
         (replay, replay.cursor.sequence)
         for replay in topic.replays.values()
@@ -344,5 +350,6 @@ def replays_ahead(topic: EdgeTopic) -> list[tuple[Replay, int]]:
 
 
 def _truncated(gap: Gap, has: int) -> Subscribed:
-    """Return the report of a gap for a subscriber that has everything up to sequence number `has`."""
+    """Return the report of a gap for a subscriber that has everything up to sequence number `has`: only what it lacks
+    counts as missing."""
     return Subscribed(0, [TopicReceipt(gap.topic, "truncated", gap.position, max(gap.first, has + 1), gap.last)])

@@ -44,7 +44,7 @@ class State(IntEnum):
 class SendQueue:
     """The bytes that wait for a paused connection: `chunks`, oldest first, may be shared with the queues of other
     connections. `size` is the number of bytes in them, `publications` the number of publications, `since` the time of
-    the pause."""
+    the pause by the edge's clock."""
 
     __slots__ = ("chunks", "publications", "since", "size")
 
@@ -57,8 +57,8 @@ class SendQueue:
 
 class Chunk(NamedTuple):
     """One fan-out to the live subscribers of a topic that waits in a batch (batches.py), encoded in each of their
-    formats. `number` rises across all topics of the edge. `publications` is how many it holds, `size` the bytes of the
-    longest encoding."""
+    formats. `number` rises across all topics of the edge. `publications` is how many publications it holds, `size` the
+    bytes of the longest encoding."""
 
     number: int
     data: dict[Format, bytes]
@@ -76,7 +76,7 @@ class Batch:
         self.size = 0
 
     def since(self, number: int) -> list[Chunk]:
-        """Return the chunks with numbers above `number`."""
+        """Return the chunks with numbers above `number`, oldest first. The batch does not change."""
         return [chunk for chunk in self.chunks if chunk.number > number]
 
 
@@ -86,7 +86,7 @@ class ConflationState:
     interval   seconds
     running    whether an interval is running
     pending    the publication to send at its end, or None
-    first      the lowest sequence number that `pending` replaces; 0 without `pending`
+    first      the lowest sequence number that `pending` stands for, its own included; 0 without `pending`
     """
 
     __slots__ = ("first", "interval", "pending", "running")
@@ -105,7 +105,7 @@ class SubscribeRequest:
     topics    still to be attached: name, position to resume after, and whether a snapshot is wanted
     refused   receipts still to be sent
     page      bytes of publications in the first answer for each topic
-    size      bytes of memory, for the budget
+    size      bytes of memory that count for it, as estimated when it came
     """
 
     __slots__ = ("number", "page", "refused", "size", "topics")
@@ -125,11 +125,11 @@ class SubscribeRequest:
 
 
 class Backlog:
-    """The input of a client that waits: for a pending request, or for the other connections' turn.
+    """The input of a client that waits: for a pending request, for its rate, or for the other connections' turn.
 
     It is handled in this order: `limited`, a message that waits for its rate; `messages`, the rest of a frame;
     `frames`, the other frames of the same read; `chunks`, unparsed bytes. `size` is the number of bytes in `chunks`,
-    `parsed` the bytes of memory of all others.
+    `parsed` the bytes of memory of the others.
     """
 
     __slots__ = ("chunks", "frames", "limited", "messages", "parsed", "size")
@@ -198,7 +198,8 @@ class ClientConnection:
 
 
 class TopicAudience:
-    """The subscribers of a topic in one wire format that get its fan-outs: neither replaying nor paused."""
+    """The subscribers of a topic in one wire format that get its fan-outs by multicast: neither replaying nor
+    paused."""
 
     __slots__ = ("_recipients", "members")
 
@@ -258,8 +259,8 @@ class Replay:
 
 
 class EdgeTopic:
-    """A topic with subscribers on this edge. `last` is the position up to which live subscribers have every publication
-    or a report of the gap, None while no subscriber was live yet."""
+    """A topic with subscribers on this edge. `last` is the position up to which live subscribers have every
+    publication, or a report that it is missing; None while no subscriber was live yet."""
 
     __slots__ = ("audiences", "batch", "conflation", "individual", "last", "name", "only_this", "replays")
 
@@ -278,7 +279,8 @@ class EdgeTopic:
         return not (self.replays or self.individual or any(audience.members for audience in self.audiences.values()))
 
     def add_live(self, connection: ClientConnection) -> None:
-        """Add a connection to the fan-outs from now on: to an audience, or to those that are written to one by one."""
+        """Add a connection to the fan-outs from now on: to the audience of its format, or, if it is paused or its
+        format is not shared, to those that are written to one by one. The connection must be OPEN."""
         assert connection.state is State.OPEN, "a closed connection must not be added to an audience"
         if connection.queue is not None or not connection.format.shared:
             self.individual[connection] = None
@@ -289,7 +291,8 @@ class EdgeTopic:
         audience.add(connection)
 
     def remove_live(self, connection: ClientConnection) -> bool:
-        """Remove a connection from the fan-outs, and return whether it got them, directly or queued."""
+        """Remove a connection from the fan-outs, and return whether it was among those that get them, directly or
+        queued."""
         audience = self.audiences.get(connection.format)
         if audience is not None and audience.remove(connection):
             return True

@@ -1,5 +1,5 @@
-"""Subscriptions, in the edge core: which connections follow which topics, and (for the runtime) which edges need which
-topics.
+"""Subscriptions, in the edge core: the topics that each connection follows, and (for the runtime) the topics that each
+edge needs.
 
 A request is refused as a whole if it exceeds the limit of subscriptions; an invalid or forbidden topic, or one for
 which no memory is left, is refused alone, in its receipt. Subscribing again to a subscribed topic is answered again and
@@ -41,7 +41,8 @@ from migratory_broker.core.security.authorizer import ClientAccess
 
 
 class SubscriptionTable:
-    """The subscriptions of all clients of an edge, begun and ended here. `budget` counts them, for /metrics as well."""
+    """The subscriptions of all clients of an edge, begun and ended here. `budget` counts them and their memory, for
+    /metrics as well."""
 
     def __init__(self, config: EdgeConfig, delivery: EdgeDelivery, splice: Splice, identities: IdentityChecks) -> None:
         self._config = config
@@ -52,7 +53,7 @@ class SubscriptionTable:
 
     def subscribe(self, connection: ClientConnection, message: Subscribe) -> None:
         """Check a request, and begin its subscriptions, or refuse the whole request with `error` if it exceeds the
-        limit of subscriptions. Most receipts are sent later, as the logic attaches the topics."""
+        limit of subscriptions. Most receipts are sent later, when the logic has answered for the topics."""
         limit = self._config.subscriptions_per_client
         if len(message.topics) > limit + self._config.attaches_per_client:  # some may be repeated or refused
             self._refuse_request(connection, message, f"{len(message.topics)} topics in one request")
@@ -78,6 +79,8 @@ class SubscriptionTable:
         self.resume(connection, connection.request)
 
     def _refuse_request(self, connection: ClientConnection, message: Subscribe, text: str) -> None:
+        """Refuse a whole subscribe request with `error`, because it exceeds the limit of subscriptions, and count that.
+        `text` says what the request asks for."""
         text = f"{text}; the limit of subscriptions is {self._config.subscriptions_per_client} per client"
         self._delivery.emit(Observe("migratory_refusals_total", label="subscriptions_per_client"))
         self._delivery.reply(connection, Error(errors.TOO_MANY_SUBSCRIPTIONS, text, request=message.request))
@@ -85,8 +88,8 @@ class SubscriptionTable:
     def resume(self, connection: ClientConnection, request: SubscribeRequest) -> None:
         """Attach and answer further topics of the connection's request, as many as are allowed to be pending at once.
 
-        Afterwards either the request is finished, or an answer of the logic or the effect `More` will lead to the next
-        call.
+        Afterwards either the request is finished, and `connection.request` is None, or an answer of the logic or the
+        effect `More` will lead to the next call.
         """
         window = self._config.attaches_per_client
         refused = request.refused
@@ -115,14 +118,16 @@ class SubscriptionTable:
             self._delivery.emit(More(connection.number))
 
     def _overloaded(self, name: str, reason: str) -> TopicReceipt:
-        """Count a refusal for want of memory, and return the receipt that refuses the topic."""
+        """Count a topic that is refused for want of memory, and return the receipt that refuses it, with the time after
+        which to ask again."""
         self._delivery.emit(Observe("migratory_refusals_total", label="subscriptions_total"))
         text = f"{reason}; try again after {RETRY_AFTER:g} s, or at another broker"
         return TopicReceipt(name, None, code=errors.OVERLOADED, text=text, retry_after=RETRY_AFTER)
 
     def _check_topic(self, connection: ClientConnection, request: TopicRequest) -> Position | None:
-        """Return the position to resume after, None if the client gave none. Raises TopicRefused for an invalid name or
-        position, or a missing permission."""
+        """Return the position to resume after, None if the client gave none. Raise TopicRefused for an invalid name or
+        position, a missing permission to subscribe, or a snapshot without a position for a client that may not read the
+        history. A missing permission is counted and logged."""
         try:
             check_topic(request.topic, self._config.max_topic)
         except BadTopic as bad_topic:
@@ -144,8 +149,8 @@ class SubscriptionTable:
 
     def _repeat_receipt(self, connection: ClientConnection, topic: EdgeTopic, request: int) -> TopicReceipt | None:
         """Return the receipt for a topic to which the connection is subscribed already. Return None while its first
-        receipt is pending: `request` is then answered together with the first. Too many such requests are refused with
-        `retry`."""
+        receipt is pending: `request` is then answered together with the first. If `EdgeConfig.requests_per_topic`
+        requests wait for that already, return a receipt that refuses this one with `retry`."""
         replay = topic.replays.get(connection)
         if replay is None:
             self._splice.conflator.flush(topic)  # a pending publication must come before a receipt that covers it
@@ -162,7 +167,8 @@ class SubscriptionTable:
         """Handle the logic's answer to an `Attach`, and return the connection that it belongs to. Return None if no
         replay waits for the answer.
 
-        The answer begins the replay, or ends the subscription after a receipt that refuses the topic.
+        The answer begins the replay, or ends the subscription after a receipt that refuses the topic. The answer to a
+        subscription that has ended meanwhile has no other effect than that it is pending no more.
         """
         replay = self._splice.match_attached(event)
         if replay is None:
@@ -180,8 +186,8 @@ class SubscriptionTable:
         """End the subscriptions to the named topics and answer. Topics without a subscription are named in the answer
         too.
 
-        Pending batches are written before the answer. Replays and unanswered subscribe requests to these topics are
-        dropped without a receipt, and nothing of the topics is sent after the answer.
+        Pending batches are written before the answer. Replays of these topics, and subscribe requests to them without a
+        receipt, are dropped, and nothing of the topics is sent after the answer.
         """
         for name in message.topics:
             topic = self._splice.topics.get(name)
@@ -190,7 +196,8 @@ class SubscriptionTable:
         self._delivery.reply(connection, Unsubscribed(message.request, message.topics))
 
     def set_access(self, connection: ClientConnection, access: ClientAccess | None) -> str | None:
-        """Set the access of a connection. Return the reason to refuse it if no memory is left for it."""
+        """Set the access of a connection and return None. If no memory is left for it, change nothing, count that, and
+        return the reason to refuse it."""
         reason = self.budget.set_access(connection, access)
         if reason is None:
             return None
@@ -198,8 +205,9 @@ class SubscriptionTable:
         return f"{reason}; connect to another broker"
 
     def drop_forbidden(self, connection: ClientConnection, access: ClientAccess) -> None:
-        """End the subscriptions that a new access does not allow, each with a receipt that refuses it: replays as well
-        where it does not allow the history. Nothing of their topics is sent after the receipts."""
+        """End the subscriptions that a new access does not allow, each with a receipt that refuses it; so also those
+        that still replay the history, where it does not allow that. Nothing of their topics is sent after the receipts.
+        A receipt names the request, 0 if that was answered before."""
         refused: dict[int, list[TopicReceipt]] = {}
         for topic in list(connection.topics):
             replay = topic.replays.get(connection)
@@ -219,7 +227,8 @@ class SubscriptionTable:
                 self._delivery.reply(connection, Subscribed(request, receipts[start : start + size]))
 
     def drop_all(self, connection: ClientConnection) -> None:
-        """End all subscriptions of a connection that ends, and its subscribe request. Nothing is answered."""
+        """End all subscriptions of a connection that ends, and its subscribe request. Nothing is answered. Its pending
+        batches are written first."""
         connection.paged_replays = None
         connection.request = None
         for topic in connection.topics:
@@ -227,10 +236,12 @@ class SubscriptionTable:
         connection.topics = ()
 
     def _add_topic(self, name: str) -> EdgeTopic:
+        """Create, count and return the state of a topic that gets its first subscriber."""
         self.budget.add_topic(name)
         return self._splice.add_topic(name)
 
     def _add(self, connection: ClientConnection, topic: EdgeTopic) -> EdgeTopic:
+        """Add a topic to a connection's subscriptions, count it, and return the topic."""
         self.budget.add_subscription()
         if not connection.topics:
             connection.topics = topic.only_this
@@ -241,6 +252,7 @@ class SubscriptionTable:
         return topic
 
     def _drop(self, connection: ClientConnection, topic: EdgeTopic) -> None:
+        """End one subscription of a connection, without an answer."""
         self._remove(connection, topic)
         if isinstance(connection.topics, dict):
             del connection.topics[topic]
@@ -248,6 +260,9 @@ class SubscriptionTable:
             connection.topics = ()
 
     def _remove(self, connection: ClientConnection, topic: EdgeTopic) -> None:
+        """Remove a connection from a topic, and stop counting the subscription: cancel its replay, or write its pending
+        batches and end its fan-outs. Remove the topic if this was its last subscriber. The connection's own `topics` do
+        not change."""
         self.budget.remove_subscription()
         replay = topic.replays.get(connection)
         if replay is not None:
@@ -261,7 +276,7 @@ class SubscriptionTable:
 
 
 class TopicRefused(Exception):
-    """The refusal of one topic of a subscribe request. `code` and `text` are for the receipt."""
+    """The error for one topic of a subscribe request that is refused. `code` and `text` are for the receipt."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
@@ -270,7 +285,7 @@ class TopicRefused(Exception):
 
 
 def is_subscribed(connection: ClientConnection, topic: EdgeTopic | None) -> bool:
-    """Return whether the connection is subscribed to the topic."""
+    """Return whether the connection is subscribed to the topic, live or replaying. False for None."""
     return topic is not None and topic in connection.topics
 
 
@@ -291,6 +306,7 @@ class TopicInterest:
         return len(self._edges)
 
     def add(self, edge: int, topic: str) -> None:
+        """Record that an edge needs the topic. Nothing if that is recorded already."""
         edges = self._edges.get(topic)
         if edges is None:
             self._edges[topic] = self._alone.setdefault(edge, (edge,))
@@ -298,6 +314,7 @@ class TopicInterest:
             self._edges[topic] = (*edges, edge)
 
     def remove(self, edge: int, topic: str) -> None:
+        """Record that an edge does not need the topic any more. Nothing if it did not need it."""
         edges = self._edges.get(topic)
         if edges is None or edge not in edges:
             return

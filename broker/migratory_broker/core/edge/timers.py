@@ -22,7 +22,8 @@ class TimerWheel:
         self._expired_slot = 0
 
     def schedule(self, connection: ClientConnection, due: float) -> None:
-        """Set the connection's only timer to the time `due`. An earlier timer of the connection is replaced."""
+        """Set the connection's only timer to the time `due`, in seconds of the edge's clock. An earlier timer of the
+        connection is replaced."""
         slot = max(int(due / GRAIN) + 1, self._expired_slot + 1)
         if slot != connection.slot:
             self.cancel(connection)
@@ -44,7 +45,8 @@ class TimerWheel:
         connection.slot = 0
 
     def expire(self, now: float) -> Iterator[ClientConnection]:
-        """Remove all timers that are due at `now`, one after the other, and yield their connections."""
+        """Remove all timers that are due at `now`, one after the other, and yield their connections. A timer that the
+        handling of an earlier one has cancelled or replaced does not expire."""
         target = int(now / GRAIN)
         if len(self._slots) < target - self._expired_slot:  # the first call, or the process was stopped
             expired = sorted(slot for slot in self._slots if slot <= target)

@@ -95,7 +95,7 @@ class Election:
     def new_session(self) -> None:
         """RESTORE-EPHEMERAL: in a new ZooKeeper session, request to create the ephemerals again of the groups that this
         broker coordinates in an activated epoch. Groups from which it resigned, or with a pending request, are left
-        out. No group counts as absent before the coordinators were listed again."""
+        out. No takeover begins for a missing ephemeral before the coordinators were listed again."""
         self._known = False
         for number, group in enumerate(self.groups):
             if group.term is not None and group.term.active and not self.states[number].resigned:
