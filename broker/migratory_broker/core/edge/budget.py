@@ -82,8 +82,8 @@ class SubscriptionBudget:
 
     def refusal(self, connection: ClientConnection, name: str, *, is_new: bool) -> str | None:
         """Return the reason to refuse the connection a subscription to the topic `name`, None if it may have it. It may
-        if what it holds, by the mean size of a subscription, would not be more than what is free. `is_new`: the topic
-        has no subscriber yet. Nothing is counted."""
+        if all that it would then hold, by the mean size of a subscription, is not more than what is free now. `is_new`:
+        the topic has no subscriber yet. Nothing is counted."""
         cost = SUBSCRIPTION_BYTES + (topic_bytes(name) if is_new else 0)
         free = self._limit - self.bytes
         subscriptions = self.bytes - self._own_bytes

@@ -160,7 +160,7 @@ class EdgeDelivery:
 
     def write_parts(self, connection: ClientConnection, parts: Sequence[bytes], publications: int) -> None:
         """Do the same as `write` for bytes in several parts. Long parts are not copied. Mark the connection of an HTTP
-        poll or publication, to be closed at the end of the step, once it was written what it waited for."""
+        poll or publication, to be closed at the end of the step, once it has been sent what it waited for."""
         if connection.queue is not None:
             self._enqueue(connection, connection.queue, parts, publications)
             return
@@ -170,8 +170,8 @@ class EdgeDelivery:
             self.finished.append(connection)
 
     def write_past_queue(self, connection: ClientConnection, data: bytes) -> None:
-        """Write the connection's pending batches and then `data`, even if the connection is paused: what is queued for
-        it comes later or never. Used for a close frame, after which nothing is sent."""
+        """Write the connection's pending batches and then `data`, past its queue if it is paused. Used for a close
+        frame, after which nothing is sent."""
         self._write_now(connection, (data,))
 
     def _write_now(self, connection: ClientConnection, parts: Sequence[bytes]) -> None:

@@ -31,7 +31,8 @@ _SEPARATOR = "\0"
 
 @dataclass(frozen=True, slots=True)
 class SecurityConfig:
-    """Tokens and rules of a cluster. `anonymous`: clients without a token may connect."""
+    """Tokens and rules of a cluster. `tokens` None: no token is accepted. `anonymous`: clients without a token may
+    connect."""
 
     tokens: TokenConfig | None = None
     rules: tuple[Rule, ...] = ()
@@ -39,20 +40,22 @@ class SecurityConfig:
 
 
 class Revocations(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Tokens that are not accepted any more: by id (`jti`), and of a subject all that were issued before a wall clock
-    time in seconds. A token of such a subject that does not say when it was issued is revoked as well."""
+    """Tokens that are not accepted any more: those with an id (`jti`) in `tokens`, and of each subject in `subjects`
+    all that were issued before a wall clock time in seconds. A token of such a subject that does not say when it was
+    issued is revoked as well."""
 
     tokens: frozenset[str] = frozenset()
     subjects: dict[str, float] = {}
 
 
 def parse_revocations(document: bytes) -> Revocations:
-    """Return the revocations in JSON text, none for no text. Raises ValueError for any other text."""
+    """Return the revocations in JSON text, none for empty text. Raises ValueError for any other text."""
     return msgspec.json.decode(document, type=Revocations) if document.strip() else Revocations()
 
 
 class Denial(NamedTuple):
-    """A refused `connect`. `text` is sent to the client. `key` is the id of the unknown key for which it is refused."""
+    """A refused `connect`. `text` is sent to the client. `key` is the id of the unknown key for which it is refused, ""
+    if that is not the reason."""
 
     kind: RefusalKind
     text: str
@@ -60,12 +63,13 @@ class Denial(NamedTuple):
 
 
 class ClientAccess:
-    """The identity of a client, and what it may do. Of the token it holds the permissions, and what revocations need.
+    """The identity of a client, and what it may do. Of its token it holds the permissions, and what revocations need.
 
+    subject      the name of the identity, "" for a client without a token
     own_bytes    bytes of memory of the token's own permissions; the rules are shared
     lifetime     seconds from `connect` for which the access is valid, None without a limit
-    expires_at   the same by the edge's clock, which the edge sets
-    notice_at    when the client is notified of the end, None once it was, or without an end
+    expires_at   when the access ends by the edge's clock, which the edge sets; None without a limit
+    notice_at    when the client is to be notified of the end, by the edge's clock; None once it was, or without a limit
     """
 
     __slots__ = (
@@ -81,8 +85,8 @@ class ClientAccess:
     )
 
     def __init__(self, token: VerifiedToken | None, rules: TopicTrees, applicable: int, lifetime: float | None) -> None:
-        """Create the access of a token, or of a client without one, to which those of the rules in the set `applicable`
-        apply."""
+        """Create the access of a token, or of a client without one (`token` None). Of the rules in `rules`, those in
+        the set `applicable` apply to it; the set has a bit for each rule."""
         own = None if token is None else token.own
         self.token = None if token is None else token._replace(claims={}, own=None)
         self.own_bytes = 0 if own is None else LEVEL_BYTES * sum(tree.count_levels() for tree in own.values())
@@ -95,24 +99,27 @@ class ClientAccess:
         self._own = own
 
     def reason(self, operation: Operation, topic: str) -> str:
-        """Return what allows the operation on the topic, such as "spec.security.rules[2]", "" when nothing does."""
+        """Return what allows the operation on the topic: "spec.security.rules[2]", the token's claim, or "" when
+        nothing does. If several rules match, it may name any of them."""
         if found := self._rules[operation].find(topic, self.subject, self._applicable):
             first = (found & -found).bit_length() - 1
             return f"spec.security.rules[{first}]"
         return f"the token's claim {PERMISSIONS}" if self._token_allows(operation, topic) else ""
 
     def allows(self, operation: Operation, topic: str) -> bool:
-        """Return whether the client may do this with the topic. It costs about 1 us, so no decision is cached."""
+        """Return whether the client may do this with the topic, by a rule or by its token. It costs about 1 us, so no
+        decision is cached."""
         return bool(self._rules[operation].find(topic, self.subject, self._applicable)) or self._token_allows(
             operation, topic
         )
 
     def _token_allows(self, operation: Operation, topic: str) -> bool:
+        """Return whether the token's own permissions allow the operation on the topic."""
         return self._own is not None and bool(self._own[operation].find(topic, self.subject, OWN_RULE))
 
     def qualify(self, publisher: str) -> str:
-        """Return the name of a publisher of this identity within the cluster. Two subjects that use one name are two
-        publishers: whoever learns a publisher's name cannot use up its message ids."""
+        """Return the name of a publisher of this identity within the cluster: with the subject added. Two subjects that
+        use one name are two publishers: whoever learns a publisher's name cannot use up its message ids."""
         return f"{publisher}{_SEPARATOR}{self.subject}"
 
 
@@ -122,7 +129,8 @@ def unqualified(publisher: str) -> str:
 
 
 class Authorizer:
-    """The decisions of one broker or I/O process about all its clients."""
+    """The decisions of one broker or I/O process about all its clients: who may connect, and whose token was
+    revoked."""
 
     def __init__(self, config: SecurityConfig) -> None:
         self._config = config
@@ -131,14 +139,16 @@ class Authorizer:
         self._revoked = Revocations()
 
     def update(self, documents: Sequence[bytes], revoked: bytes) -> None:
-        """Replace keys and revocations: a document for each source of keys, and the list of revocations. Raises
-        ValueError for a malformed one; the runtime has checked them."""
+        """Replace keys and revocations: a document for each source of keys, b"" for one without keys, and the list of
+        revocations, b"" for none. Raises ValueError for a malformed one, and may have replaced the keys then; the
+        runtime has checked them."""
         if self._verifier is not None:
             self._verifier.set_documents(documents)
         self._revoked = parse_revocations(revoked)
 
     def connect(self, token: str | None, now: float) -> ClientAccess | Denial:
-        """Return the access of a client with this token at the wall clock time `now`, or its refusal."""
+        """Return the access of a client with this token (None: without one) at the wall clock time `now`, in seconds
+        since 1970, or its refusal."""
         if token is None:
             if not self._config.anonymous:
                 return Denial("unauthenticated", "a token is required")
@@ -156,10 +166,12 @@ class Authorizer:
         return ClientAccess(verified, self._rules.trees, applicable, lifetime)
 
     def is_revoked(self, access: ClientAccess) -> bool:
-        """Return whether the token of a connected client has been revoked."""
+        """Return whether the token of a connected client has been revoked. False for a client without a token."""
         return access.token is not None and self._is_revoked(access.token)
 
     def _is_revoked(self, token: VerifiedToken) -> bool:
+        """Return whether the present revocations name the token's id, or its subject with a time before which it was
+        issued. A token that does not say when it was issued counts as issued before."""
         if token.id and token.id in self._revoked.tokens:
             return True
         before = self._revoked.subjects.get(token.subject)

@@ -2,8 +2,8 @@
 
 A pattern is a topic name in which the level `*` stands for any one level, a final `**` for one or more levels, and
 `{subject}` for a level that equals the client's subject. Levels are divided by "/". Whatever no pattern allows is
-denied. The patterns of all rules are merged into one tree, so that a decision costs a few look-ups for each level of
-the name, and identities cost no memory for the rules that apply to them.
+denied. The patterns of all rules are merged into one tree for each operation, so that a decision costs a few look-ups
+for each level of the name, and identities cost no memory for the rules that apply to them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class BadPattern(ValueError):
 
 
 def check_rule_pattern(pattern: str) -> str:
-    """Return the pattern if it is well-formed. Raises BadPattern otherwise, which says what is allowed."""
+    """Return the pattern if it is well-formed: 1 to 255 characters, `*` only as a whole level, `**` only as the last
+    one. Raises BadPattern otherwise, which says what is allowed."""
     *inner, last = pattern.split("/")
     if (
         not 0 < len(pattern) <= 255
@@ -49,7 +50,7 @@ def check_rule_pattern(pattern: str) -> str:
 
 class TopicTree:
     """Topic patterns as a tree of levels. At the end of each pattern is the set of rules that contain it, as an integer
-    with a bit for each rule."""
+    with a bit for each rule. Each node is a tree."""
 
     __slots__ = ("_any", "_children", "_end", "_rest", "_subject")
 
@@ -61,7 +62,8 @@ class TopicTree:
         self._end = 0  # the rules with a pattern that ends here
 
     def add(self, pattern: str, rules: int) -> None:
-        """Add a pattern that these rules contain. Raises BadPattern."""
+        """Add a pattern that these rules contain. `rules` is a set, with a bit for each rule. Raises BadPattern if it
+        is not well-formed."""
         node = self
         for level in check_rule_pattern(pattern).split("/"):
             if level == "**":
@@ -71,6 +73,7 @@ class TopicTree:
         node._end |= rules
 
     def _child(self, level: str) -> TopicTree:
+        """Return the node for a level of a pattern below this one. Create it if there is none."""
         if level == "*":
             self._any = self._any or TopicTree()
             return self._any
@@ -87,7 +90,8 @@ class TopicTree:
 
     def find(self, topic: str, subject: str, rules: int) -> int:
         """Return those of `rules` that contain the first pattern found to match the topic for this subject; 0 if none
-        of their patterns does."""
+        of their patterns does. Other patterns may match as well, of which it says nothing. `rules` and the result are
+        sets with a bit for each rule."""
         nodes = [self]
         for level in topic.split("/"):
             following: list[TopicTree] = []
@@ -113,7 +117,8 @@ class Rule:
     """Operations on topics, and the clients to which they are allowed.
 
     A rule is for the clients with one of the `subjects` (patterns; none: any) and, for each of the `claims`, one of its
-    values. With `anonymous` it is for clients without a token as well.
+    values. With `anonymous` it is for clients without a token as well, and without it for none of these. Raises
+    BadPattern for a malformed pattern of topics, and ValueError for `anonymous` together with subjects or claims.
     """
 
     topics: tuple[str, ...]
@@ -130,7 +135,7 @@ class Rule:
 
 
 class RuleSet:
-    """The compiled rules of a cluster. `trees` has the patterns of all of them."""
+    """The compiled rules of a cluster. `trees` has for each operation the patterns of all rules that allow it."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._rules = rules
@@ -143,13 +148,15 @@ class RuleSet:
         )
 
     def applicable(self, subject: str, claims: Claims | None) -> int:
-        """Return the set of rules that apply to an identity, with a bit for each rule; `claims` is None for a client
-        without a token."""
+        """Return the set of rules that apply to an identity, as an integer with a bit for each rule; `claims` is None
+        for a client without a token."""
         return sum(
             1 << number for number, rule in enumerate(self._rules) if self._applies(number, rule, subject, claims)
         )
 
     def _applies(self, number: int, rule: Rule, subject: str, claims: Claims | None) -> bool:
+        """Return whether a rule, which has this number, applies to an identity. `claims` is None for a client without a
+        token, to which only rules with `anonymous` apply."""
         if claims is None:
             return rule.anonymous
         patterns = self._subjects[number]
@@ -159,7 +166,8 @@ class RuleSet:
 
 
 def build_trees(patterns: Iterable[tuple[Operation, str, int]]) -> TopicTrees:
-    """Return the trees of (operation, pattern, rules) by operation. Raises BadPattern."""
+    """Return one tree of patterns for each operation, made of (operation, pattern, set of rules) triples. Raises
+    BadPattern for a malformed pattern."""
     trees = {operation: TopicTree() for operation in OPERATIONS}
     for operation, pattern, rules in patterns:
         trees[operation].add(pattern, rules)
@@ -167,5 +175,6 @@ def build_trees(patterns: Iterable[tuple[Operation, str, int]]) -> TopicTrees:
 
 
 def _has_value(claim: object, values: Sequence[str]) -> bool:
-    """Return whether a claim, a text or a list of texts, has one of the values."""
+    """Return whether a claim, a text or a list, is or contains one of the values. False for a claim of any other
+    type."""
     return claim in values if isinstance(claim, str) else isinstance(claim, list) and any(v in claim for v in values)

@@ -71,7 +71,7 @@ class BadKeys(ValueError):
 
 
 class TokenRefused(Exception):
-    """The error for a token that is not accepted. The text is for the client and quotes nothing of the token.
+    """The error for a token that is not accepted. The text is for the client and quotes nothing of the token. `kind`:
 
     unauthenticated   final: another token is needed
     token_expired     a new token of the same kind is needed
@@ -86,7 +86,8 @@ class TokenRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class KeySource:
-    """A place of keys and the algorithms for which they may be used. `remote`: its keys may change at any time."""
+    """A place of keys and the algorithms for which its keys may be used. `remote`: they are fetched, and may change at
+    any time."""
 
     algorithms: tuple[str, ...]
     remote: bool = False
@@ -94,7 +95,8 @@ class KeySource:
 
 @dataclass(frozen=True, slots=True)
 class StaticToken:
-    """A token of the configuration, by the SHA-256 of its UTF-8 bytes. It does not expire."""
+    """A token of the configuration, by the SHA-256 of its UTF-8 bytes, with the subject and claims that it stands for.
+    It does not expire."""
 
     subject: str
     digest: bytes
@@ -103,7 +105,9 @@ class StaticToken:
 
 @dataclass(frozen=True, slots=True)
 class TokenConfig:
-    """The tokens that are accepted. `leeway` is seconds by which clocks may differ."""
+    """The tokens that are accepted: signed with a key of the `sources`, or one of `static`. `issuer` and `audience` are
+    those that a signed token must have; "" for `issuer`: any, for `audience`: a token with one is refused. `leeway` is
+    seconds by which clocks may differ. `allow_no_expiry`: a signed token need not expire."""
 
     sources: tuple[KeySource, ...] = ()
     static: tuple[StaticToken, ...] = ()
@@ -115,7 +119,8 @@ class TokenConfig:
 
 class VerifiedToken(NamedTuple):
     """The statements of a verified token. `expires_at` includes the leeway, and is None for one that does not expire;
-    times are wall clock seconds. `own` are the topic patterns of its own permissions."""
+    times are wall clock seconds since 1970. `own` are the topic patterns of its own permissions, None if it has none.
+    `id` is "" if it has none."""
 
     subject: str
     claims: Claims
@@ -129,7 +134,8 @@ class VerifiedToken(NamedTuple):
 
 
 class Key(NamedTuple):
-    """A public key or secret, with the algorithms that it may verify."""
+    """A public key or secret (`material`), with the algorithms that it may verify. `id` is its key id, None if it has
+    none."""
 
     id: str | None
     algorithms: tuple[str, ...]
@@ -137,13 +143,15 @@ class Key(NamedTuple):
 
 
 def parse_keys(document: bytes, algorithms: Sequence[str]) -> tuple[Key, ...]:
-    """Return the keys of a JWK set, a JWK, a public key or certificate in PEM, or a secret (any other bytes).
+    """Return the keys of a JWK set, a JWK, a public key or certificate in PEM, or a secret (any other bytes), each for
+    those of `algorithms` that its kind allows.
 
     A secret is used as it is: bytes that are no UTF-8 text are never taken for a JWK or PEM, and lose nothing. Text
     loses one line end, which editors add.
 
-    Keys of a set that are malformed, for encryption, or fit none of `algorithms` are left out. Raises BadKeys for a
-    document that is malformed as a whole, and when no key is left.
+    Keys of a JWK or a set that are malformed, for encryption, or fit none of `algorithms` are left out. Raises BadKeys
+    for a document that is malformed as a whole, a PEM key or a secret that fits none of `algorithms`, and when no key
+    is left.
     """
     is_text = _is_text(document)
     text = document.strip() if is_text else b""
@@ -168,6 +176,7 @@ def parse_keys(document: bytes, algorithms: Sequence[str]) -> tuple[Key, ...]:
 
 
 def _is_text(document: bytes) -> bool:
+    """Return whether the document is text in UTF-8."""
     try:
         document.decode()
     except UnicodeDecodeError:
@@ -176,11 +185,13 @@ def _is_text(document: bytes) -> bool:
 
 
 def _secret_algorithms(secret: bytes, algorithms: Sequence[str]) -> tuple[str, ...]:
+    """Return those of `algorithms` that use a secret and for which this one is long enough."""
     return tuple(name for name in algorithms if len(secret) >= _SECRET_BYTES.get(name, len(secret) + 1))
 
 
 def _public_algorithms(key: object, algorithms: Sequence[str]) -> tuple[str, ...]:
-    """Return those of `algorithms` that the kind of a public key allows."""
+    """Return those of `algorithms` that the kind of a public key allows. None for an RSA key of fewer than
+    `MIN_RSA_BITS`, and for a kind that is not supported."""
     allowed: tuple[str, ...] = ()
     if isinstance(key, RSAPublicKey) and key.key_size >= MIN_RSA_BITS:
         allowed = _RSA
@@ -192,6 +203,8 @@ def _public_algorithms(key: object, algorithms: Sequence[str]) -> tuple[str, ...
 
 
 def _parse_pem(text: bytes, algorithms: Sequence[str]) -> Key:
+    """Return the public key in PEM, or of a certificate in PEM. Raises BadKeys if it is malformed or fits none of
+    `algorithms`."""
     try:
         key = (
             load_pem_x509_certificate(text).public_key()
@@ -207,6 +220,8 @@ def _parse_pem(text: bytes, algorithms: Sequence[str]) -> Key:
 
 
 class _Jwk(msgspec.Struct):
+    """A JSON Web Key (RFC 7517), with the fields that are read of it."""
+
     kty: str
     kid: str | None = None
     alg: str | None = None
@@ -219,8 +234,8 @@ class _Jwk(msgspec.Struct):
     k: str = ""
 
     def key(self, algorithms: Sequence[str]) -> Key | None:
-        """Return the key, None when it is malformed, for encryption, or fits none of the algorithms. Private parts are
-        not read."""
+        """Return the key with those of `algorithms` that it fits. None when it is malformed, not for signatures, or
+        fits none of them. Private parts are not read."""
         if self.use not in (None, "sig") or self.alg not in (None, *algorithms):
             return None
         names = algorithms if self.alg is None else (self.alg,)
@@ -238,10 +253,13 @@ class _Jwk(msgspec.Struct):
 
 
 class _JwkSet(msgspec.Struct):
+    """A JSON Web Key set (RFC 7517, 5)."""
+
     keys: list[_Jwk]
 
 
 def _parse_jwks(text: bytes, algorithms: Sequence[str]) -> list[Key]:
+    """Return the usable keys of a JWK or a JWK set in JSON, perhaps none. Raises BadKeys for text that is neither."""
     try:
         content = msgspec.json.decode(text)
         document = msgspec.convert(content if "keys" in content else {"keys": [content]}, _JwkSet)
@@ -254,13 +272,15 @@ def _parse_jwks(text: bytes, algorithms: Sequence[str]) -> list[Key]:
 
 
 class _Header(msgspec.Struct):
+    """The fields that are read of a token's header: algorithm, key id, and the extensions that must be understood."""
+
     alg: str
     kid: str | None = None
     crit: Any = None
 
 
 class TokenVerifier:
-    """Verification of tokens with the present keys."""
+    """Verification of tokens with the present keys. There are none before `set_documents`; static tokens need none."""
 
     def __init__(self, config: TokenConfig) -> None:
         self._config = config
@@ -269,7 +289,8 @@ class TokenVerifier:
         self._remote = any(source.remote for source in config.sources)
 
     def set_documents(self, documents: Sequence[bytes]) -> None:
-        """Replace the keys: one document for each source, empty while there is none. Raises BadKeys."""
+        """Replace the keys: one document for each source of the configuration, in that order, b"" for one without keys.
+        Raises BadKeys for one that cannot be used, and keeps the former keys then."""
         self._keys = tuple(
             key
             for source, document in zip(self._config.sources, documents, strict=True)
@@ -278,11 +299,12 @@ class TokenVerifier:
         )
 
     def verify(self, token: str, now: float) -> VerifiedToken:
-        """Verify a token, and return what it says: subject, claims, permissions and expiry.
+        """Verify a token, and return what it says: subject, claims, permissions, expiry, time of issue and id.
 
         A static token of the configuration is valid at any time. Any other one needs a valid signature, an issuer and
         an audience that the configuration allows, and times that are valid at `now` (wall clock, seconds since 1970).
-        Raises TokenRefused, with the reason, for every other token."""
+        Raises TokenRefused, with the reason, for every other token, and for one with malformed claims or permissions.
+        """
         if len(token) > MAX_TOKEN:
             raise TokenRefused(f"the token has {len(token)} characters; allowed are {MAX_TOKEN}")
         static = self._find_static(token)
@@ -293,6 +315,7 @@ class TokenVerifier:
         return self._check_claims(self._verified_claims(token), now)
 
     def _find_static(self, token: str) -> StaticToken | None:
+        """Return the static token of the configuration that this text is, None if it is none."""
         digest = sha256(token.encode("utf-8", "surrogatepass")).digest()
         found = None
         for static in self._config.static:  # all of them: the time must not say which one is nearly right
@@ -301,6 +324,9 @@ class TokenVerifier:
         return found
 
     def _verified_claims(self, token: str) -> dict[str, Any]:
+        """Return the claims of a token whose signature one of the present keys verifies; they are not checked. Raises
+        TokenRefused for any other token: "unknown_key" if no present key fits its key id and some source is remote. At
+        most `MAX_TRIES` keys are tried."""
         header = _read_header(token)
         if header.crit is not None:
             raise TokenRefused("the token needs extensions (crit) that are not supported")
@@ -321,6 +347,8 @@ class TokenVerifier:
         raise TokenRefused("the token's signature is wrong")
 
     def _check_claims(self, claims: dict[str, Any], now: float) -> VerifiedToken:
+        """Return what a token with these claims says. Raises TokenRefused unless it is valid at `now` within the
+        leeway, its issuer and audience are accepted, and subject, id and permissions are well-formed."""
         config = self._config
         expires_at = _time(claims, "exp")
         if expires_at is None and not config.allow_no_expiry:
@@ -348,8 +376,9 @@ class TokenVerifier:
         )
 
     def _check_audience(self, audience: object) -> None:
-        """Raise TokenRefused unless the token is for this cluster. One for somebody else is refused even where no
-        audience is configured (RFC 7519, 4.1.3)."""
+        """Raise TokenRefused unless the token is for this cluster: the configured audience is, or is one of, the
+        token's. Where none is configured, a token without an audience is accepted, and one for somebody else is refused
+        (RFC 7519, 4.1.3)."""
         if audience is None and not self._config.audience:
             return
         audiences = audience if isinstance(audience, list) else [audience]
@@ -358,6 +387,8 @@ class TokenVerifier:
 
 
 def _read_header(token: str) -> _Header:
+    """Return the header of a token in the form of a signed JSON Web Token. Raises TokenRefused for any other text.
+    Nothing is verified."""
     try:
         return msgspec.json.decode(_decode_base64(token.partition(".")[0]), type=_Header)
     except (ValueError, RecursionError):
@@ -365,12 +396,13 @@ def _read_header(token: str) -> _Header:
 
 
 def _decode_base64(text: str) -> bytes:
+    """Return the bytes of base64url text, which may lack its padding. Raises ValueError for other text."""
     return urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
 
 
 def _time(claims: Mapping[str, object], name: str) -> float | None:
-    """Return a time claim, None when it is absent. A malformed one must never count as absent: null, text, a boolean,
-    zero or a negative number. Raises TokenRefused."""
+    """Return a time claim in seconds since 1970, None when it is absent. Raises TokenRefused for a malformed one, which
+    must never count as absent: null, text, a boolean, zero, a negative number or one that is too large."""
     if name not in claims:
         return None
     value = claims[name]
@@ -380,9 +412,9 @@ def _time(claims: Mapping[str, object], name: str) -> float | None:
 
 
 def _own_permissions(claims: Claims) -> TopicTrees | None:
-    """Return the patterns of a token's own permissions, None when it has none. Raises TokenRefused when they are
-    malformed: a permission that is ignored would be missed much later. The errors below it quote the token, so their
-    texts are not used."""
+    """Return the patterns of a token's own permissions by operation, None when it has none. Raises TokenRefused when
+    they are malformed or have more than `MAX_LEVELS` levels together: a permission that is ignored would be missed much
+    later. The errors of the functions called here quote the token, so their texts are not used."""
     permissions = claims.get(PERMISSIONS)
     if permissions is None:
         return None
