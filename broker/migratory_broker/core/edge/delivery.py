@@ -98,7 +98,8 @@ class EdgeDelivery:
         | Note,
     ) -> None:
         """Emit an effect whose place among the writes does not matter: it may come before writes that were made
-        earlier. Writes to a connection before and after it are still joined into one `Send`."""
+        earlier. Writes to a connection before and after it are still joined into one `Send`. A publication after it
+        begins a new `PublishRequest`."""
         self._forwarding = None  # a publication after a subscription must not join the request before that
         self._effects.append(effect)
 

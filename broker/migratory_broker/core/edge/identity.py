@@ -150,7 +150,8 @@ class IdentityChecks:
         self._keys_requested = False
 
     def is_revoked(self, connection: ClientConnection) -> bool:
-        """Return whether the token of the connection has been revoked."""
+        """Return whether the token with which the connection last connected has been revoked. False without an access
+        or a token."""
         access = connection.access
         return access is not None and self._authorizer is not None and self._authorizer.is_revoked(access)
 

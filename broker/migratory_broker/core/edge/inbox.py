@@ -71,7 +71,8 @@ class UnprocessedBytes:
         self.total = 0
 
     def update(self, connection: ClientConnection) -> None:
-        """Count the connection's bytes again. Call this after every change of its token, parser, request or backlog."""
+        """Count the connection's bytes again, and change `total` by the difference. Call this after every change of its
+        token, parser, request or backlog."""
         parser, backlog, token = connection.parser, connection.backlog, connection.token
         if parser is None and backlog is None and token is None:
             if connection in self._held:
@@ -234,7 +235,8 @@ class Inbox:
             self.unprocessed.update(connection)
 
     def release(self, connection: ClientConnection) -> None:
-        """Drop the token, the parser and the backlog of a connection that ends: all its unprocessed input."""
+        """Drop the token, the parser and the backlog of a connection that ends: all its unprocessed input, which is
+        counted no more."""
         connection.parser = None
         connection.token = None
         self.drop_backlog(connection)

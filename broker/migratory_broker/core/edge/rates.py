@@ -77,7 +77,7 @@ class Bucket:
 
 class RateMeter:
     """The buckets that a connection counts for. `waits_for` is the one at whose limit it waits, None if it does not
-    wait. With `has_turn` it may go on if tokens are left, before others that wait."""
+    wait. With `has_turn` its messages go before those of others that wait, as long as tokens are left."""
 
     __slots__ = ("address", "buckets", "has_turn", "waits_for")
 

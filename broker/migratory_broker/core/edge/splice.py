@@ -50,7 +50,8 @@ class Splice:
 
     @property
     def pending_requests(self) -> int:
-        """The number of requests to the logic (`Attach`, `NextPage`) that are not answered yet."""
+        """The number of requests to the logic (`Attach`, `NextPage`) that are not answered yet. A `NextPage` of a
+        cancelled replay does not count."""
         return len(self._pending)
 
     # ---- requests to the logic -------------------------------------------------------------------------------
@@ -113,7 +114,7 @@ class Splice:
             self.request_page(connection)
 
     def add_topic(self, name: str) -> EdgeTopic:
-        """Create and return the state of a topic that has its first subscriber."""
+        """Create and return the state of a topic that gets its first subscriber, with conflation if a rule matches."""
         topic = self.topics[name] = EdgeTopic(name)
         self.conflator.add_topic(topic)
         return topic

@@ -33,7 +33,8 @@ REFUSED_BYTES = 1024
 
 
 class State(IntEnum):
-    """The states of a client connection, in their order. lifecycle.py has the transitions."""
+    """The states of a client connection, in their order: before `connect` was accepted, open, closing, and removed.
+    lifecycle.py has the transitions."""
 
     OPENING = 0  # waits for `connect`
     OPEN = 1

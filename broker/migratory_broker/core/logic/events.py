@@ -149,7 +149,7 @@ class Tick(Struct, frozen=True, gc=False):
 
 class Flush(Struct, frozen=True, gc=False):
     """Event: the end of a turn in which other events came. The logic now sends what it has collected in the turn, such
-    as entries for members and answers for publishers."""
+    as entries and votes for other brokers, and answers for publishers."""
 
 
 class PeerUp(Struct, frozen=True, gc=False):

@@ -203,7 +203,7 @@ class Logic:
 
     @property
     def drained(self) -> bool:
-        """True if this broker was asked to drain and the process may end.
+        """True if this broker was asked to drain and the process may end, as soon as its clients have left.
 
         The clients were asked to leave, no group is coordinated here, and no group needs this broker. Each group that
         lists it has another coordinator, which has activated its epoch: until then a successor may need the logs of

@@ -303,7 +303,8 @@ class TokenVerifier:
 
         A static token of the configuration is valid at any time. Any other one needs a valid signature, an issuer and
         an audience that the configuration allows, and times that are valid at `now` (wall clock, seconds since 1970).
-        Raises TokenRefused, with the reason, for every other token, and for one with malformed claims or permissions.
+        Raises TokenRefused, with the reason, for every other token, for one of more than `MAX_TOKEN` characters, and
+        for one with malformed claims or permissions.
         """
         if len(token) > MAX_TOKEN:
             raise TokenRefused(f"the token has {len(token)} characters; allowed are {MAX_TOKEN}")
@@ -325,8 +326,8 @@ class TokenVerifier:
 
     def _verified_claims(self, token: str) -> dict[str, Any]:
         """Return the claims of a token whose signature one of the present keys verifies; they are not checked. Raises
-        TokenRefused for any other token: "unknown_key" if no present key fits its key id and some source is remote. At
-        most `MAX_TRIES` keys are tried."""
+        TokenRefused for any other token: as "unknown_key" if it names a key id, no present key has that and its
+        algorithm, and some source is remote. At most `MAX_TRIES` keys are tried."""
         header = _read_header(token)
         if header.crit is not None:
             raise TokenRefused("the token needs extensions (crit) that are not supported")
@@ -348,7 +349,8 @@ class TokenVerifier:
 
     def _check_claims(self, claims: dict[str, Any], now: float) -> VerifiedToken:
         """Return what a token with these claims says. Raises TokenRefused unless it is valid at `now` within the
-        leeway, its issuer and audience are accepted, and subject, id and permissions are well-formed."""
+        leeway, its issuer and audience are accepted, and subject, id and permissions are well-formed. The refusal of an
+        expired one is of kind "token_expired"."""
         config = self._config
         expires_at = _time(claims, "exp")
         if expires_at is None and not config.allow_no_expiry:
@@ -396,7 +398,8 @@ def _read_header(token: str) -> _Header:
 
 
 def _decode_base64(text: str) -> bytes:
-    """Return the bytes of base64url text, which may lack its padding. Raises ValueError for other text."""
+    """Return the bytes of base64url text, which may lack its padding. Characters that base64 does not use are skipped.
+    Raises ValueError for text that is not ASCII, or is of an impossible length."""
     return urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
 
 

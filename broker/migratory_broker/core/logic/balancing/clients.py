@@ -85,9 +85,9 @@ class ClientBalancer:
 
     def _disturbance(self) -> str:
         """CALM-FIRST: return why the cluster is not calm, so that no client may be moved for balance now, "" if it is
-        calm. The reason names this broker while it drains, is fenced, not ready, or not connected to ZooKeeper;
-        otherwise the first broker found that is missing, not configured, not ready, leaving, of another revision, or
-        not heard for half the fencing time."""
+        calm. The reason names this broker while it drains, is fenced, not ready, or not connected to ZooKeeper.
+        Otherwise it names the first broker found that is missing, not configured, not ready, leaving, of another
+        revision, not heard for half the fencing time, or does not report its clients."""
         ctx, membership = self.ctx, self.membership
         config = ctx.config
         if ctx.draining or ctx.fenced or not membership.ready or not membership.zookeeper.connected:
@@ -188,7 +188,8 @@ class ClientBalancer:
     def destinations(self) -> tuple[Server, ...]:
         """UPDATED-FIRST: return the brokers to which this broker's clients go when it leaves, with weights in
         proportion to what each is to receive. If some of them do not report their clients, or all have their shares,
-        the weights are the configured ones. Empty if no other broker is ready, not leaving, and of a weight above 0.
+        the weights are the configured ones. Empty if no other broker is ready, not leaving, and has a URL and a weight
+        above 0.
 
         Of these brokers only configured ones are named if there are any, and of those, if there are any, only brokers
         of another revision. The others are about to be updated as well, and would send the same clients on.

@@ -262,8 +262,8 @@ class Histories:
         return True
 
     def _mark_lost(self, number: int, epoch: int) -> None:
-        """Note that the group's history is lost since now, as of its last epoch `epoch`, unless that is noted already.
-        The wait before a new history counts from this time."""
+        """Note that the group's history is lost since now, as of its last epoch `epoch`, unless a loss as of this epoch
+        is noted already. The wait before a new history counts from this time."""
         if self._lost_since.get(number, (-1, 0.0))[0] != epoch:
             self._lost_since[number] = (epoch, self.ctx.now)
 
@@ -289,10 +289,10 @@ class Histories:
 
     def may_begin(self, number: int) -> bool:
         """NEW-HISTORY-WAITS: return whether a new history may begin: the loss has lasted so long that replaced
-        processes have fenced themselves. Always False under `halt`.
+        processes have fenced themselves. Always False under `halt`, and for a history that is not noted as lost.
 
-        Under `halt` an operator decides. That is logged once for each loss, and only after the same wait: a ZooKeeper
-        server that lags may show for a while that there is no record.
+        Under `halt` an operator decides. That is logged once until the loss is over, and only after the same wait: a
+        ZooKeeper server that lags may show for a while that there is no record.
         """
         config = self.ctx.config
         _, since = self._lost_since.get(number, (0, self.ctx.now))

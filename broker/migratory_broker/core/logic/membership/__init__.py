@@ -1,2 +1,2 @@
-"""Membership, for `Logic`: which other brokers live and what they report, ZooKeeper's records, and fencing when others
-are out of reach."""
+"""Membership, for `Logic`: the other brokers, which live or are suspected, and what they report; sessions with
+ZooKeeper, its records and the identity of its data; and fencing when others are out of reach."""

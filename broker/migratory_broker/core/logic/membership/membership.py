@@ -270,8 +270,8 @@ class Membership:
 
     def _read_member(self, name: str) -> None:
         """Request a broker's ephemeral, watch it, and update what is known of the broker and the links by the reply. If
-        this broker's own is not as it announced it, the next tick announces it again. An unreadable one changes
-        nothing."""
+        this broker's own is not as it announced it, the next tick announces it again. An unreadable one of another
+        broker changes nothing."""
 
         def receive(reply: ZkReply) -> None:
             if reply.outcome != "ok":
@@ -384,8 +384,8 @@ class Membership:
         self.heard[peer] = self.ctx.now
 
     def heartbeat(self, peer: str, message: Heartbeat) -> None:
-        """Record the heartbeat of a linked peer in place of its last one. Of brokers that this one has heard itself,
-        record as well which incarnation the peer hears."""
+        """Record the heartbeat of a linked peer in place of its last one. The incarnations that it names of brokers
+        which this one has heard itself count as heard of (`appeared_at`)."""
         zookeeper = self.ctx.now - message.zookeeper_age if message.zookeeper_age >= 0 else float("-inf")
         heard = dict.fromkeys(message.heard, 0)
         heard.update(zip(message.heard, message.incarnations, strict=False))  # empty from an older broker

@@ -46,7 +46,8 @@ class ClusterRecord(Struct, frozen=True):
 
 
 class MemberRecord(Struct, frozen=True):
-    """The content of `/members/<name>`: a live broker. `url` is for clients, `peer` ("host:port") for other brokers."""
+    """The content of `/members/<name>`: a live broker, by incarnation. `url` is for clients, `peer` ("host:port") for
+    other brokers. `weight` is that in the server list, and `ready` and `draining` say whether it accepts clients."""
 
     incarnation: Incarnation
     url: str

@@ -61,8 +61,8 @@ class Suspicions:
 
     def peer_up(self, peer: str, incarnation: int) -> None:
         """Handle a link to this incarnation. If there is evidence against it, it was suspected wrongly: drop the
-        evidence and trust it for a time, which doubles with each wrong suspicion. Evidence against an earlier
-        incarnation stays."""
+        evidence and trust it for a time, which doubles with each further wrong suspicion, `MAX_DOUBLINGS` times at
+        most. Evidence against an earlier incarnation stays."""
         suspect = self._suspects.get(peer)
         if suspect is None or suspect.incarnation != incarnation:
             return

@@ -33,9 +33,9 @@ class Follower:
     """A linked broker, as the owner of an epoch sees it.
 
     broker      the broker, by incarnation
-    streams     a Sync was sent over this link, and every later entry is sent too
+    streams     a Sync was sent over this link, and every later entry is sent too; False again after a refusal
     confirmed   the broker has confirmed that Sync
-    refused     the broker refused a message, because it promised a higher epoch
+    refused     the broker refused a message of this epoch since that Sync
     serial      the number of the last Sync
     snapshot    the last sequence number of each topic in that Sync, by name; {} once it is confirmed
     """
@@ -164,8 +164,8 @@ class Followers:
                 self.ctx.send(peer, message)
 
     def refuse(self, peer: str) -> None:
-        """Stop streaming to the follower `peer`, which promised a higher epoch and so refuses every message of this
-        one."""
+        """Stop streaming to the follower `peer`, which refused a message of this epoch, as it promised a higher one or
+        is of another history. Its next Sync begins the streaming again. Nothing if `peer` is not a follower."""
         if follower := self.by_name.get(peer):
             follower.streams = follower.confirmed = False
             follower.refused = True

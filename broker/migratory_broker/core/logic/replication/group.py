@@ -211,7 +211,7 @@ class TopicGroup:
 
     def _check_sync(self, peer: str, message: Sync) -> None:
         """OWNER: raise PeerError unless the Sync comes from the owner of its epoch, which this broker is not.
-        OWNER-LISTED: and unless its list has the owner, each member once, and as many members as copies."""
+        OWNER-LISTED: and unless its list has the owner, each member once, and at least as many members as copies."""
         self._check_sender(message.epoch)
         owner = message.owner == (peer, self.ctx.links[peer])
         expect(owner, "sender", "OWNER: an epoch is synced by its owner")

@@ -175,8 +175,8 @@ class Term:
 
     def confirmed(self, peer: str, message: Synced) -> None:
         """LISTED-VOTES: note that a follower installed its last Sync. If it is listed, count it for the activation, and
-        the entries in the Sync as accepted. Then activate the epoch if enough have confirmed. Confirmations of an
-        earlier Sync, of another epoch or of no follower are ignored."""
+        the entries in the Sync as accepted. Then write the activation if enough have confirmed (`check_activation`).
+        Confirmations of an earlier Sync, of another epoch or of no follower are ignored."""
         follower = self.followers.by_name.get(peer)
         if follower is None or message.epoch != self.epoch or message.serial != follower.serial:
             return
@@ -205,7 +205,7 @@ class Term:
 
     def _activation(self, reply: ZkReply) -> None:
         """ACTIVATE-CAS: handle the reply to the write of the activation: activate the term, or read the record if the
-        write was refused or its outcome is unknown."""
+        write was refused or its outcome is unknown. Nothing if the term has left the phase "activating"."""
         if self.phase != "activating":
             return
         if reply.outcome == "ok":

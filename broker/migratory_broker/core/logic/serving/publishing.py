@@ -86,8 +86,9 @@ class PublishContact:
         return PublishRoute(group, pending, None, [])
 
     def _admit(self, publication: ForwardedPublication, route: PublishRoute, client: ClientId) -> bool:
-        """Return whether the publication may be sent on. If so, count a new topic against its client's quota, and
-        register a QoS 1 publication as waiting for its answer. If not, answer with a refusal."""
+        """Return whether the publication may be sent on. If so, register a QoS 1 publication as waiting for its answer.
+        If not, answer with a refusal. A topic that does not exist is counted against its client's quota, even if the
+        publication is then refused for its id or at a limit."""
         if self.ctx.fenced:
             return self._refuse(client, publication, "retry", "this broker is cut off from the others")
         topic, pending = publication.topic, route.pending
