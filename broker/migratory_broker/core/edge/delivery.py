@@ -284,7 +284,7 @@ class EdgeDelivery:
 
     def handle_timer(self, event: events.Later) -> None:
         """Write the batches that are due, and set the timer for the next batch, if there is one. The caller sets it for
-        everything else."""
+        conflation and rates."""
         if event.at == self._timer:  # else an earlier one is pending
             self._timer = float("inf")
         for topic, number in self._batcher.due_chunks(self.now):

@@ -52,8 +52,9 @@ class SubscriptionTable:
         self.budget = SubscriptionBudget(config.subscriptions_total)
 
     def subscribe(self, connection: ClientConnection, message: Subscribe) -> None:
-        """Check a request, and begin its subscriptions, or refuse the whole request with `error` if it exceeds the
-        limit of subscriptions. Most receipts are sent later, when the logic has answered for the topics."""
+        """Check a request, and begin its subscriptions. Refuse the whole request with `error` if the client would have
+        more subscriptions than it may, or the request names `attaches_per_client` topics more than that. Most receipts
+        are sent later, when the logic has answered for the topics."""
         limit = self._config.subscriptions_per_client
         if len(message.topics) > limit + self._config.attaches_per_client:  # some may be repeated or refused
             self._refuse_request(connection, message, f"{len(message.topics)} topics in one request")
@@ -227,8 +228,8 @@ class SubscriptionTable:
                 self._delivery.reply(connection, Subscribed(request, receipts[start : start + size]))
 
     def drop_all(self, connection: ClientConnection) -> None:
-        """End all subscriptions of a connection that ends, and its subscribe request. Nothing is answered. Its pending
-        batches are written first."""
+        """End all subscriptions of a connection that ends, and drop its subscribe request. Nothing is answered. Its
+        pending batches are written first."""
         connection.paged_replays = None
         connection.request = None
         for topic in connection.topics:

@@ -283,8 +283,8 @@ class Logic:
             group.peer_up(peer)
 
     def _peer_down(self, peer: str) -> None:
-        """Remove the link to `peer`, which broke or is given up, and pass that to all parts that wait for something
-        from it. Without a link: nothing."""
+        """Remove the link to `peer`, which broke or is given up, and notify the suspicions, all groups, the
+        publications and surveys that wait for its answer, and membership. Without a link: nothing."""
         incarnation = self.ctx.links.pop(peer, None)
         if incarnation is None:
             return
@@ -478,8 +478,8 @@ class Logic:
         """DRAIN-ORDER: ask all clients to move, once no group has a term of this broker and all other configured
         brokers accept clients, but not later than a quarter of the drain period after its beginning.
 
-        That the other brokers accept clients is waited for `READY_NEWS_DELAY` at most. Nothing without a drain, and
-        after the clients were asked once.
+        Wait at most `READY_NEWS_DELAY` for the other brokers to accept clients. Nothing without a drain, and after the
+        clients were asked once.
         """
         if self._clients_drained:
             return

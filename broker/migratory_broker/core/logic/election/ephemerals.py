@@ -107,8 +107,8 @@ class Ephemerals:
 
     def restore(self, number: int, term: Term) -> None:
         """RESTORE-EPHEMERAL: request to create the ephemeral of an activated term again, if it is missing or is this
-        broker's own from an earlier session. Nothing while a request about the group is pending. If that is refused,
-        the group's record is read (`superseded`).
+        broker's own from an earlier session. If the creation is refused, the group's record is read (`superseded`).
+        Nothing while a request about the group is pending.
 
         HIDDEN-EPHEMERAL: servers that were killed may disagree about the ephemerals of sessions that ended meanwhile
         (issue 3144 of ZooKeeper was one way to that). The server that this broker reads from may lack what the leader

@@ -83,9 +83,11 @@ class Histories:
     # ---- the first record ------------------------------------------------------------------------------------
 
     def bootstrap(self, number: int, refuted: SourceEpoch | None = None) -> Unrecorded | None:
-        """Return the decision about a group without a record by a survey that has just ended, or "wait" while brokers
-        are missing. Otherwise schedule a survey and return None: ask again until it has ended. `refuted`: the source of
-        the group's restored record, which never was activated (RESTORE-AGAIN), None without such a record."""
+        """Return the decision about a group without a record by a survey that has just ended. Return "wait" while
+        configured brokers are missing, but not for longer after the registration than `bootstrap_wait` and
+        `history_wait_sessions` session timeouts, whichever is more. Otherwise schedule a survey and return None: ask
+        again until it has ended. `refuted`: the source of the group's restored record, which never was activated
+        (RESTORE-AGAIN), None without such a record."""
         result = self._results.pop(number, None)
         if result is not None and self.ctx.now - result.ended_at <= SURVEY_TIMEOUT:
             return self._judge(number, result, refuted)

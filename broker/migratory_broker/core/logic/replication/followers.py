@@ -73,7 +73,7 @@ class Followers:
 
     def add(self, peer: str) -> None:
         """Add the broker at the other end of an open link as a follower, in place of an earlier one of its name, and
-        request its inventory. A Sync follows when that comes."""
+        request its inventory. A Sync is sent when the inventory comes."""
         self.by_name[peer] = Follower((peer, self.ctx.links[peer]))
         self.ctx.send(peer, InventoryRequest(self.replica.group, self.record.history, self.record.epoch))
 

@@ -99,7 +99,7 @@ class Replica:
     def immediate(self) -> bool:
         """IMMEDIATE-COMMIT: True if an entry is committed as soon as this broker accepts it: a listed member of an
         activated epoch with two copies holds the second copy, besides the coordinator's. True at the coordinator of
-        such an epoch too, whose own store does not commit."""
+        such an epoch too, where only votes commit what it numbers."""
         view = self.view
         return view is not None and view.copies == 2 and view.activated and self.listed and view.owner in view.members
 

@@ -79,8 +79,8 @@ class PromiseRound:
 
     def _check(self, message: Promise, topics: list[TopicPart]) -> None:
         """Raise PeerError if the joined answer `topics` is malformed. If it is synced to the source epoch or later,
-        raise PeerError as well unless it agrees with this broker's own logs and with the answers before it, and cuts
-        nothing that is committed here."""
+        raise PeerError as well unless it agrees with this broker's own logs, if these are synced to that too, and with
+        the answers before it, and lacks nothing that is committed here."""
         replica, record = self.replica, self.record
         check_parts(topics, replica.group, self.ctx.config.groups, record.epoch)
         expect(message.synced < record.epoch, "epoch", "nothing is synced to an epoch before its coordinator")
