@@ -161,8 +161,8 @@ class PositionsFormat(EventFormat):
         self._bodies = bodies
 
     def replay(self, topic: str, publications: Iterable[Publication]) -> list[bytes]:
-        """Return the events of replayed publications, as an id and the rest for each. The rest is cached for all such
-        streams."""
+        """Return the events of replayed publications, each as two parts: its id, and its other bytes, which are cached
+        for all streams of this kind."""
         parts: list[bytes] = []
         for publication in publications:
             parts += (self._id(topic, publication.position), self._bodies.cached_replay(topic, publication))

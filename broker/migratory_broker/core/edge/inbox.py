@@ -131,10 +131,10 @@ class Inbox:
         self._idle_parsers = {deflate: self._new_parser(deflate) for deflate in (False, True)}  # for all connections
 
     def receive(self, connection: ClientConnection, data: bytes) -> None:
-        """Handle bytes from the socket, up to the number of messages of a read; the rest goes to the connection's
-        backlog. If there is a backlog already, add all bytes to it, and close the connection if it exceeds its limit.
-        Close the clients that hold the most unprocessed bytes if all clients together hold too many. The connection
-        counts as heard."""
+        """Handle bytes from the socket, up to the number of messages of a read; what remains of them goes to the
+        connection's backlog. If there is a backlog already, add all bytes to it, and close the connection if it exceeds
+        its limit. Close the clients that hold the most unprocessed bytes if all clients together hold too many. The
+        connection counts as heard."""
         connection.heard_at = self._delivery.coarse_now
         self._receive(connection, data)
         self._enforce_total(connection)
@@ -156,7 +156,7 @@ class Inbox:
 
     def _parse_read(self, connection: ClientConnection, data: bytes) -> bool:
         """Parse the bytes of a read in pieces, and handle them. Return whether all were handled, or dropped because the
-        connection ended; otherwise the rest is first in the backlog."""
+        connection ended; otherwise those that were not handled are first in the backlog."""
         if len(data) <= PIECE_BYTES:
             return self._parse(connection, data)
         for end in range(PIECE_BYTES, len(data) + PIECE_BYTES, PIECE_BYTES):
@@ -198,8 +198,8 @@ class Inbox:
 
     def _resume(self, connection: ClientConnection, backlog: Backlog) -> None:
         """Handle the next part of a backlog, in its order: the pending request, the message that waited for its rate,
-        the rest of its frame and of its read, and one further read. Stop where something must wait. Drop a backlog that
-        is used up."""
+        the other messages of its frame, the other frames of its read, and one further read. Stop where something must
+        wait. Drop a backlog that is used up."""
         if connection.request is not None:
             self._subscriptions.resume(connection, connection.request)
         if connection.request is not None:
@@ -256,9 +256,9 @@ class Inbox:
     # ---- frames ----------------------------------------------------------------------------------------------
 
     def _parse(self, connection: ClientConnection, data: bytes) -> bool:
-        """Parse bytes into frames and handle these. Return whether all were handled; otherwise the rest is in the
-        backlog. A parser with an incomplete frame stays with the connection. A violation of the protocol is handled
-        after the complete frames, and closes the connection."""
+        """Parse bytes into frames and handle these. Return whether all were handled; otherwise the frames that were not
+        handled are in the backlog. A parser with an incomplete frame stays with the connection. A violation of the
+        protocol is handled after the complete frames, and closes the connection."""
         deflate = connection.format.deflate
         parser = connection.parser or self._idle_parsers[deflate]
         try:
@@ -286,8 +286,8 @@ class Inbox:
         self, connection: ClientConnection, events: Iterator[frames.FrameEvent | frames.ProtocolError]
     ) -> bool:
         """Handle parsed frames in their order: inflate and decode messages and handle them, answer pings, pass on close
-        frames, and close the connection after a violation. Return whether all were handled; otherwise the rest is in
-        the backlog."""
+        frames, and close the connection after a violation. Return whether all were handled; otherwise the frames and
+        messages that were not handled are in the backlog."""
         for event in events:
             if connection.format.deflate and isinstance(event, frames.DeflatedReceived):
                 if connection.state > State.OPEN:
@@ -325,7 +325,7 @@ class Inbox:
     def _keep(
         self, connection: ClientConnection, events: Iterator[frames.FrameEvent | frames.ProtocolError], size: int = 0
     ) -> None:
-        """Store the rest of `events` in the backlog, in place of its frames. Without a backlog create one, and stop
+        """Store the remaining `events` in the backlog, in place of its frames. Without a backlog create one, and stop
         reading from the socket.
 
         `size` is the memory in bytes of the frame before them if its messages were handled only in part, else 0.
@@ -361,8 +361,8 @@ class Inbox:
         """Handle the messages of a frame, before them `limited`, the one that waited for its rate, if there is one.
 
         Return False if a subscribe request is pending, a rate is reached or the turn's number of messages is used up:
-        then the rest is in the backlog. Otherwise return True; once the connection is closing, further messages are
-        ignored.
+        then the messages that were not handled are in the backlog. Otherwise return True; once the connection is
+        closing, further messages are ignored.
         """
         for message in messages if limited is None else chain((limited,), messages):
             if connection.state > State.OPEN:

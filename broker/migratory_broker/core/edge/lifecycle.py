@@ -315,7 +315,7 @@ class ConnectionLifecycle:
     def _check_heartbeat(self, connection: ClientConnection) -> bool:
         """Return whether to ping the OPEN connection, whose timer is due. Close it if its token has expired (and notify
         it before that), end it if it is dead, and otherwise set its next timer. One that waits at a rate counts as
-        heard, and is told again."""
+        heard, and gets the error `rate_limited` again."""
         if self._identities.notify_expiring(connection):
             text = "the token has expired; connect with a new one"
             self.close(connection, CloseCode.TOKEN_EXPIRED, "token_expired", text)

@@ -276,7 +276,8 @@ class RateLimiter:
             self._delivery.set_timer(self._timers[0][0])
 
     def handle_timer(self) -> None:
-        """Give turns to clients that wait for buckets which have tokens again, and set the timer for the next."""
+        """Give turns to the clients that wait for buckets which hold `REFILL` seconds of their rate again, and set the
+        timer for the next."""
         now = self._delivery.now
         while self._timers and self._timers[0][0] <= now:
             _, _, bucket = heappop(self._timers)

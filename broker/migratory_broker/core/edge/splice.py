@@ -248,9 +248,9 @@ class Splice:
         get them in a replay page. Those to which the whole replay was sent become live once the fan-outs have come as
         far (`Replay.ahead`), and get what is new to them. A topic without subscribers is ignored.
 
-        While no subscriber was ever live, all publications are part of answers that are still to come. Such a fan-out
-        must not count as the beginning of the live stream: it may have been sent before this edge left the topic, and
-        what followed it was not sent.
+        While no subscriber was ever live, nothing is sent: all publications are part of answers that are still to come.
+        A fan-out must not count as the beginning of the live stream then: it may have been sent before this edge left
+        the topic, and what followed it was not sent.
         """
         topic = self.topics.get(event.topic)
         if topic is None or topic.last is None:

@@ -128,9 +128,9 @@ class SubscribeRequest:
 class Backlog:
     """The input of a client that waits: for a pending request, for its rate, or for the other connections' turn.
 
-    It is handled in this order: `limited`, a message that waits for its rate; `messages`, the rest of a frame;
-    `frames`, the other frames of the same read; `chunks`, unparsed bytes. `size` is the number of bytes in `chunks`,
-    `parsed` the bytes of memory of the others.
+    It is handled in this order: `limited`, a message that waits for its rate; `messages`, the remaining messages of a
+    frame; `frames`, the remaining frames of the same read; `chunks`, unparsed bytes. `size` is the number of bytes in
+    `chunks`, `parsed` the bytes of memory of `limited`, `messages` and `frames`.
     """
 
     __slots__ = ("chunks", "frames", "limited", "messages", "parsed", "size")

@@ -297,8 +297,8 @@ class Logic:
 
     def _received(self, event: PeerReceived) -> None:
         """Handle the messages of one read in their order, those about a group only if EPOCH-BOUND allows their epoch.
-        At the first message that breaks a rule, emit `RefusePeer`, treat the link as broken, and drop the rest.
-        Messages are dropped as well while no link to the peer is recorded."""
+        At the first message that breaks a rule, emit `RefusePeer`, treat the link as broken, and drop the later
+        messages. Messages are dropped as well while no link to the peer is recorded."""
         peer, links = event.peer, self.ctx.links
         if peer in links:
             self.membership.hear(peer)
@@ -449,8 +449,8 @@ class Logic:
             self.election.resign_all()
 
     def _update_readiness(self) -> None:
-        """READY: set whether this broker is ready. It is while, in every group, the last activated epoch that it heard
-        of lists it and it is synced to that. A takeover does not end readiness; being unlisted does. If readiness
+        """READY: set whether this broker is ready. It is ready while, in every group, the last activated epoch that it
+        heard of lists it and it is synced to that. A takeover does not end readiness; being unlisted does. If readiness
         changed, send the edges the changed admission. Announce the server list if that changed."""
         ready = all(group.member for group in self.groups)
         if ready != self.membership.ready:

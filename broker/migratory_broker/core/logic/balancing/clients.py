@@ -192,7 +192,8 @@ class ClientBalancer:
         above 0.
 
         Of these brokers only configured ones are named if there are any, and of those, if there are any, only brokers
-        of another revision. The others are about to be updated as well, and would send the same clients on.
+        of another revision. Brokers of this one's revision are about to be updated as well, and would send the same
+        clients on.
         """
         config, membership = self.ctx.config, self.membership
         staying = [

@@ -477,7 +477,7 @@ class Membership:
 
     def servers(self) -> tuple[Server, ...]:
         """Return the brokers that accept clients, with their weights, in the order of their names; this one included if
-        it does. Of the others the last known state counts while ZooKeeper is away."""
+        it does. While ZooKeeper is away, the last known state of other brokers counts."""
         me = self.ctx.config.name
         entries = {**self.known, me: self._own_record()}
         return tuple(
