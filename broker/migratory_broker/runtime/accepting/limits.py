@@ -53,8 +53,8 @@ class AcceptRate:
         return True
 
     def refund(self) -> None:
-        """Give back the token of a connection that was accepted and refused at once for its address, so that its sender
-        delays no other client."""
+        """Give back the token of an attempt that accepted no connection, or of a connection that was refused at once
+        for its address, so that its sender delays no other client."""
         self._tokens = min(self._burst, self._tokens + 1)
 
     def delay(self) -> float:

@@ -291,7 +291,7 @@ class Acceptor:
     def _accept_up_to(self, limit: int) -> bool:
         """Accept at most `limit` connections, refused ones included. Return True if the limit was reached, so that more
         may wait. Return False if none waits, or if accepting was paused: at the rate, or because the operating system
-        refused to accept."""
+        refused to accept. An attempt that accepts no connection takes no token of the rate."""
         if self._spare is None:
             self._spare = _open_spare()
         for _ in range(limit):
@@ -300,12 +300,14 @@ class Acceptor:
                 return False
             try:
                 accepted, address = self._socket.accept()
-            except (BlockingIOError, InterruptedError):
-                return False
             except OSError as error:
-                if error.errno in _OUT_OF_RESOURCES:
-                    if self._accept_on_spare():
-                        continue
+                out_of_resources = error.errno in _OUT_OF_RESOURCES
+                if out_of_resources and self._accept_on_spare():
+                    continue
+                self._refund()
+                if isinstance(error, (BlockingIOError, InterruptedError)):
+                    return False
+                if out_of_resources:
                     self._log_failure(error.strerror or str(error))
                     self._pause(RETRY_DELAY)
                     return False
@@ -352,8 +354,7 @@ class Acceptor:
     def _refuse_address(self, accepted: socket.socket, refusal: AddressRefusal) -> None:
         """Answer a connection at a limit of its address with status 429, close it, log it, and give its token back to
         the rate."""
-        if self._rate is not None:
-            self._rate.refund()
+        self._refund()
         self._log_failure(refusal.text)
         body = f"{refusal.text}; try again after {refusal.retry_after} s\n"
         head = (
@@ -361,6 +362,11 @@ class Acceptor:
             f"Content-Length: {len(body)}\r\nRetry-After: {refusal.retry_after}\r\nConnection: close\r\n\r\n"
         )
         self._answer(accepted, (head + body).encode())
+
+    def _refund(self) -> None:
+        """Give a token back to the rate: no connection was accepted with it, or one that does not count."""
+        if self._rate is not None:
+            self._rate.refund()
 
     def _answer(self, accepted: socket.socket, response: bytes) -> None:
         """Send an answer on a refused connection, if the kernel takes it, and close the connection. A client that

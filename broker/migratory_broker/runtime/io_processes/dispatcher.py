@@ -82,7 +82,8 @@ class SocketDispatcher:
         return not self._none_accepting and self._rate.try_acquire()
 
     def refund(self) -> None:
-        """Take back the count of a connection that was refused at once for its address."""
+        """Take back the count of an attempt that accepted no connection, or of a connection that was refused at once
+        for its address."""
         self._rate.refund()
 
     def delay(self) -> float:
