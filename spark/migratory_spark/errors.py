@@ -74,7 +74,7 @@ class QueryTooLarge(ServerError):
 
 
 class BrokenResponse(ServerError):
-    """Raised when a response ended early or violates the protocol. A retry may work."""
+    """Raised when a response ended early, stalled, or violates the protocol. A retry may work."""
 
 
 class NoSamplesFound(SourceError, NoSamples):

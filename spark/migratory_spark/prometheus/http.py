@@ -1,7 +1,7 @@
 """Sends HTTP requests to Prometheus servers: connection pools, bounded retries, and errors that name server and cause.
 
 Calls block, because Spark runs readers in processes of their own. urllib3 retries after failed connections and after
-429, 502, 503 and 504. The caller retries if the body of a response breaks.
+429, 502, 503 and 504. The caller retries if the body of a response breaks or stalls.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from migratory_spark.prometheus.options import Access
 _CHUNK_BYTES = 1 << 18
 _RETRIED = frozenset({429, 502, 503, 504})
 _LIMIT_WORDS = ("limit", "too many", "too large", "timed out", "timeout", "exceed")
+_TIMEOUT_HINT = "raise option timeout, or shorten partition so that each request is smaller"
 
 
 class Response:
@@ -33,8 +34,8 @@ class Response:
         self._access = access
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield the body as it arrives. Raises BrokenResponse if it ends early, ServerError if no byte arrives within
-        `timeout` or the whole response takes longer than `answer_limit`, both from the settings of the request."""
+        """Yield the body as it arrives. Raises BrokenResponse if it ends early or no byte arrives within `timeout`,
+        ServerError if the whole response takes longer than `answer_limit`; both limits are settings of the request."""
         with _translate_errors(self.server, self._access):
             for chunk in self._response.stream(_CHUNK_BYTES):
                 if time.monotonic() > self._deadline:
@@ -124,11 +125,15 @@ def _translate_errors(server: str, access: Access) -> Iterator[None]:
         if isinstance(reason, SSLError):
             raise ServerError(server, f"TLS failed: {reason}; see options caFile, certFile and keyFile") from error
         if isinstance(reason, ReadTimeoutError):
-            raise _timeout_error(server, access) from error
+            raise ServerError(
+                server, f"did not answer for {access.timeout:g} s ({access.retries + 1} tries): {_TIMEOUT_HINT}"
+            ) from error
         tries = f" ({access.retries + 1} tries)" if access.retries else ""
         raise ServerError(server, f"cannot be reached{tries}: {reason}; is option url right?") from error
-    except ReadTimeoutError as error:
-        raise _timeout_error(server, access) from error
+    except ReadTimeoutError as error:  # of a body: urllib3 retries a request, which ends as MaxRetryError
+        raise BrokenResponse(
+            server, f"the response stalled, with no byte for {access.timeout:g} s: {_TIMEOUT_HINT}"
+        ) from error
     except IncompleteRead as error:
         raise BrokenResponse(server, f"the response ended early: {error}") from error
     except HTTPError as error:
@@ -136,14 +141,6 @@ def _translate_errors(server: str, access: Access) -> Iterator[None]:
         raise BrokenResponse(server, f"the response broke off: {reason}") from error
     except OSError as error:
         raise ServerError(server, f"the request failed: {error}") from error
-
-
-def _timeout_error(server: str, access: Access) -> ServerError:
-    return ServerError(
-        server,
-        f"did not answer for {access.timeout:g} s ({access.retries + 1} tries): raise option timeout, or shorten "
-        "partition so that each request is smaller",
-    )
 
 
 def _status_error(server: str, status: int, body: bytes) -> ServerError:

@@ -32,8 +32,8 @@ class Request:
 
 @dataclass(slots=True)
 class Reply:
-    """An answer to send. The last `cut` bytes of the announced body are not sent. The body is sent once `wait` is set,
-    or after 30 s."""
+    """An answer to send. The last `cut` bytes of the announced body are not sent. The body without its first `begin`
+    bytes is sent once `wait` is set, or after 30 s."""
 
     body: bytes = b""
     status: int = 200
@@ -41,6 +41,7 @@ class Reply:
     cut: int = 0
     headers: dict[str, str] = field(default_factory=dict)
     wait: threading.Event | None = None
+    begin: int = 0
 
 
 class FakePrometheus:
@@ -66,10 +67,11 @@ class FakePrometheus:
                 for name, value in reply.headers.items():
                     self.send_header(name, value)
                 self.end_headers()
+                self.wfile.write(reply.body[: reply.begin])
                 self.wfile.flush()
                 if reply.wait is not None:
                     reply.wait.wait(30)
-                self.wfile.write(reply.body[: len(reply.body) - reply.cut])
+                self.wfile.write(reply.body[reply.begin : len(reply.body) - reply.cut])
                 if reply.cut:
                     self.close_connection = True
 

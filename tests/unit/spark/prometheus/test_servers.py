@@ -8,6 +8,7 @@ import json
 import socket
 import threading
 import urllib.parse
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -96,15 +97,42 @@ def test_an_unknown_host_is_reported() -> None:
         read(options("http://prometheus.invalid:9090", retries="0"))
 
 
-@pytest.mark.parametrize("body", [b"", made.streamed(MANY)])
-def test_a_silent_server_times_out(serve: Serve, body: bytes) -> None:
-    hold = threading.Event()
-    server = serve(lambda _: Reply(body or b"x", wait=hold))
-    try:
-        with pytest.raises(ServerError, match=r"did not answer for 0.2 s|broke off"):
-            read(options(server, timeout="200ms", retries="0"))
-    finally:
-        hold.set()
+@pytest.fixture
+def hold() -> Iterator[threading.Event]:
+    """An event that a reply waits for until the test ends."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def test_a_server_that_does_not_answer_times_out() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # the kernel accepts, and nobody answers
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(ServerError, match=r"did not answer for 0\.1 s \(2 tries\): raise option timeout"):
+            read(options(url, timeout="100ms"))
+
+
+@pytest.mark.parametrize("begin", [0, 1, 700])
+def test_a_response_that_stalls_is_retried(
+    serve: Serve, hold: threading.Event, begin: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunk_stream.blocks, "__defaults__", (1,))
+    whole = made.streamed(MANY)
+    replies = iter([Reply(whole, wait=hold, begin=begin), Reply(whole)])
+    server = serve(lambda _: next(replies))
+    assert read(options(server, timeout="200ms")) == expected()
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_a_response_that_stays_stalled_is_an_error_after_all_tries(
+    serve: Serve, hold: threading.Event, retries: int
+) -> None:
+    server = serve(lambda _: Reply(made.streamed(MANY), wait=hold, begin=1))
+    words = rf"the response stalled, with no byte for 0\.2 s: raise option timeout.* \({retries + 1} tries\)"
+    with pytest.raises(ServerError, match=words):
+        read(options(server, timeout="200ms", retries=str(retries)))
+    assert len(server.requests) == retries + 1
 
 
 def test_an_endless_response_times_out(serve: Serve) -> None:
