@@ -80,14 +80,6 @@ class SampleSource:
     one_server: bool = True
 
 
-def read_parquet(session: SparkSession, directory: Path) -> DataFrame:
-    """Return a Spark table, in the shape SCHEMA, of all samples of the files `*.parquet` in `directory`, not in folders
-    below. Raises NoSamples if there is no such file."""
-    if not any(directory.glob("*.parquet")):
-        raise _no_files(directory)
-    return session.read.schema(SCHEMA).parquet(str(directory))
-
-
 def schema_of(paths: Iterable[Path]) -> StructType:
     """Return the schema of the recorder's files: SCHEMA, with the column `source` if one of the files has it. Files
     that cannot be read are skipped; reading their samples reports the error."""

@@ -12,13 +12,14 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from migratory_spark.aggregate.gauges import summarize_gauges
 from migratory_spark.aggregate.series_catalog import NO_LAYOUT, build_catalog, sample_statistics
+from migratory_spark.aggregate.totals import AggregatePass, TotalsPlan, combine_results
 from migratory_spark.errors import BadSamples, NoSamples
-from migratory_spark.read.samples import SCHEMA, SampleSource, parquet_source, read_parquet, table_source
-from migratory_spark.read.series_pack import SampleQuery, pack_batches
+from migratory_spark.read.samples import SCHEMA, SampleSource, parquet_source, table_source
+from migratory_spark.read.series_pack import SampleQuery
 from migratory_spark.read.series_store import MAX_LOCAL_SAMPLES, open_store
 from migratory_testing.counter_increases import increases
 from pyspark.sql import SparkSession
@@ -168,33 +169,31 @@ def test_buckets_that_come_with_a_release_have_no_layout(session: SparkSession, 
 def test_stale_markers_and_nan_of_a_gauge_are_counted_and_left_out(
     session: SparkSession, write: Write, tmp_path: Path
 ) -> None:
-    """Case A19: a stale marker and a NaN of a gauge are counted as such, in one process and in Spark. In one process
-    they are also left out of mean and maximum, whatever the order of the samples. The file is not written by
-    Spark, which writes every NaN with the same bits."""
+    """Case A19: a stale marker and a NaN of a gauge are counted as such and left out of its mean and maximum, in one
+    process and in Spark, whatever the order of the samples. The file is not written by Spark, which writes every NaN
+    with the same bits."""
     values = {0: 100.0, 15: 100.0, 30: STALE, 60: 200.0, 75: OTHER_NAN, 90: 200.0}
     samples = series("g", {second * 1000: value for second, value in values.items()}, x="1")
     random.Random(5).shuffle(samples)
     folder, again = write(samples), tmp_path / "again"
     again.mkdir()
     pq.write_table(pq.read_table(folder / "samples-0.parquet").sort_by("timestamp"), again / "samples-0.parquet")
-    by_spark = table_source(read_parquet(session, folder))
-    wanted = everything({"g"})
-    for each in (folder / "samples-0.parquet", again / "samples-0.parquet"):
-        (gauge,) = summarize_gauges(pack_batches(pq.ParquetFile(each).iter_batches(), wanted), 0, 105_000)
-        assert (gauge.samples, gauge.stale, gauge.nan) == (4, 1, 1)
-        assert (gauge.mean, gauge.max) == (150.0, 200.0)
-        assert gauge.absent == ((30_000, 60_000),)
-    for source in (by_spark, SampleSource(by_spark.frame, len(samples))):
-        store = open_store(session, source, wanted)
-        store.close()
+    by_spark = table_source(session.read.schema(SCHEMA).parquet(str(folder)))
+    sources = (by_spark, SampleSource(by_spark.frame, len(samples)), parquet_source(session, again))
+    for source in sources:
+        store = open_store(session, source, everything({"g"}))
         statistics = sample_statistics(store.stats)
+        plan = TotalsPlan(np.array([-1, 105_000], dtype=np.int64), np.array([-1], dtype=np.int64))
+        read_gauge = AggregatePass(build_catalog(store.stats, 0).index, (plan,), np.array([0], dtype=np.int64))
+        (gauge,) = combine_results(store.run(read_gauge)).readings.values()
+        store.close()
         assert (statistics.samples, statistics.stale, statistics.nan) == (4, 1, 1)
+        assert (gauge.samples, gauge.mean, gauge.max, gauge.last_ms) == (4, 150.0, 200.0, 90_000)
 
 
 def test_an_empty_folder_is_an_error(session: SparkSession, tmp_path: Path) -> None:
-    for read in (read_parquet, parquet_source):
-        with pytest.raises(NoSamples, match=str(tmp_path)):
-            read(session, tmp_path)
+    with pytest.raises(NoSamples, match=str(tmp_path)):
+        parquet_source(session, tmp_path)
 
 
 def test_a_table_with_other_columns_is_rejected(session: SparkSession) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from migratory_resources.objectives import DEFAULT_OBJECTIVES
-from migratory_spark.read.samples import read_parquet
+from migratory_spark.read.samples import SCHEMA
 from migratory_spark.report.build import KnownIncident, as_plain, build_report
 from migratory_testing.recordings import Sample as Recorded
 from migratory_testing.recordings import write_parquet
@@ -107,7 +107,7 @@ def test_the_report_is_json_without_nan(whole: dict[str, Any]) -> None:
 
 
 def test_an_empty_window_is_insufficient_and_a_reversed_one_is_rejected(session: SparkSession, write: Write) -> None:
-    table = read_parquet(session, write(run()))
+    table = session.read.schema(SCHEMA).parquet(str(write(run())))
     report = as_plain(build_report(session, table, END + 1000, END + 2000, DEFAULT_OBJECTIVES))
     assert report["verdict"] == "insufficient"
     assert report["latency_ms"]["all"]["count"] == 0
