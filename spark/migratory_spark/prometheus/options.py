@@ -17,7 +17,7 @@ from typing import Literal, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 from migratory_spark.errors import OptionError
-from migratory_spark.prometheus.selectors import BadSelector, Selector, narrow, parse
+from migratory_spark.prometheus.selectors import BadSelector, Selector, is_label, narrow, parse
 
 Api = Literal["auto", "remote_read", "remote_read_samples", "range_selector"]
 Shape = Literal["samples", "series"]
@@ -31,11 +31,15 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 
 SERIES, SOURCE = "series", "source"
 """Optional columns of both shapes: the series' fingerprint, and the server that a row comes from."""
+TIME = "time"
+"""Optional column of the shape `samples`: the time stamp as Spark's TIMESTAMP."""
+OPTIONAL: dict[str, tuple[str, ...]] = {"samples": (TIME, SERIES, SOURCE), "series": (SERIES, SOURCE)}
+"""Columns of each shape on request."""
 
 HEADER = "header."
 NAMES = (
-    "url", "matchers", "start", "end", "partition", "shape", "columns", "dropLabels", "api", "require", "whenEmpty",
-    "token", "tokenFile", "user", "password", "passwordFile", "caFile", "certFile", "keyFile",
+    "url", "matchers", "start", "end", "partition", "shape", "columns", "labelColumns", "dropLabels", "api", "require",
+    "whenEmpty", "token", "tokenFile", "user", "password", "passwordFile", "caFile", "certFile", "keyFile",
     "timeout", "answerLimit", "retries", "maxSamples", "pushdown", "delay",
 )  # fmt: skip
 
@@ -75,6 +79,7 @@ class SourceOptions:
     partition_ms: int | None = None
     shape: Shape = "samples"
     columns: tuple[str, ...] = COLUMNS["samples"]
+    label_columns: tuple[str, ...] = ()
     drop_labels: frozenset[str] = frozenset()
     api: Api = "auto"
     require: Literal["all", "any"] = "all"
@@ -102,6 +107,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     start, end = (_moment(name, options[name]) if name in options else None for name in ("start", "end"))
     if start is not None and end is not None and end < start:
         raise OptionError(f"end ({options['end']}) is before start ({options['start']})")
+    drop_labels = frozenset(_split_list(options.get("dropLabels", "")))
     urls, access = _urls(options.get("url", "")), _access(options, headers)
     if {"token", "tokenFile", "user"} & options.keys() and (clear := next(filter(_is_clear_text, urls), None)):
         raise OptionError(f"option url: {clear} would send the credentials in clear text; use https")
@@ -114,7 +120,8 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         partition_ms=_length_ms(options, "partition") if "partition" in options else None,
         shape=shape,
         columns=_columns(options.get("columns"), shape),
-        drop_labels=frozenset(_split_list(options.get("dropLabels", ""))),
+        label_columns=_label_columns(options.get("labelColumns", ""), drop_labels),
+        drop_labels=drop_labels,
         api=_choice(options, "api", ("auto", "remote_read", "remote_read_samples", "range_selector"), "auto"),
         require=_choice(options, "require", ("all", "any"), "all"),
         when_empty=_choice(options, "whenEmpty", ("warn", "fail", "allow"), "warn"),
@@ -200,7 +207,7 @@ def _selectors(text: str) -> tuple[Selector, ...]:
 
 
 def _columns(text: str | None, shape: Shape) -> tuple[str, ...]:
-    allowed = (*COLUMNS[shape], SERIES, SOURCE)
+    allowed = (*COLUMNS[shape], *OPTIONAL[shape])
     columns = COLUMNS[shape] if text is None else tuple(_split_list(text))
     unknown = [name for name in columns if name not in allowed]
     if unknown or not columns or len(set(columns)) != len(columns):
@@ -208,6 +215,21 @@ def _columns(text: str | None, shape: Shape) -> tuple[str, ...]:
             f"option columns: {text!r} is not a list of distinct columns; shape {shape} has {', '.join(allowed)}"
         )
     return columns
+
+
+def _label_columns(text: str, drop_labels: frozenset[str]) -> tuple[str, ...]:
+    labels = tuple(_split_list(text))
+    taken = {name for shape in COLUMNS for name in (*COLUMNS[shape], *OPTIONAL[shape])}
+    for label in labels:
+        if not is_label(label):
+            raise OptionError(f"option labelColumns: {label!r} is not the name of a label")
+        if label in drop_labels:
+            raise OptionError(f"option labelColumns: {label} is removed by option dropLabels")
+        # Spark does not distinguish columns by case.
+        if label.lower() in taken:
+            raise OptionError(f"option labelColumns: there is already a column {label.lower()}; use labels['{label}']")
+        taken.add(label.lower())
+    return labels
 
 
 def _access(options: dict[str, str], headers: tuple[tuple[str, str], ...]) -> Access:

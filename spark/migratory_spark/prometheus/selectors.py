@@ -47,6 +47,11 @@ Selector = tuple[Matcher, ...]
 """Matchers, all of which must hold."""
 
 
+def is_label(name: str) -> bool:
+    """Return whether this is a label's name that every release of Prometheus accepts, other than `__name__`."""
+    return name != NAME and _LABEL.fullmatch(name) is not None
+
+
 def render(selector: Sequence[Matcher]) -> str:
     """Return the selector as PromQL that every release of Prometheus accepts."""
     return "{" + ",".join(map(str, selector)) + "}"

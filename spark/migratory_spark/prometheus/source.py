@@ -42,7 +42,8 @@ class PrometheusDataSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        return spark_schema(parse_options(self.options).columns)
+        options = parse_options(self.options)
+        return spark_schema(options.columns, options.label_columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = self._checked(schema)
@@ -54,10 +55,11 @@ class PrometheusDataSource(DataSource):
 
     def _checked(self, schema: StructType) -> SourceOptions:
         options = parse_options(self.options)
-        expected = spark_schema(options.columns)
+        expected = spark_schema(options.columns, options.label_columns)
         if [(field.name, field.dataType) for field in schema] != [(field.name, field.dataType) for field in expected]:
             raise OptionError(
-                f"a schema cannot be given ({schema.simpleString()}): choose it by options shape and columns"
+                f"a schema cannot be given ({schema.simpleString()}): choose it by options shape, columns and "
+                "labelColumns"
             )
         return options
 
@@ -65,7 +67,8 @@ class PrometheusDataSource(DataSource):
 def _batches(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     # Spark creates a partition without a value where there are none.
     if partition.value is not None:
-        yield from ArrowBatches(options.shape, options.columns).from_blocks(partitions.read(options, *partition.value))
+        batches = ArrowBatches(options.shape, options.columns, options.label_columns)
+        yield from batches.from_blocks(partitions.read(options, *partition.value))
 
 
 class PrometheusReader(DataSourceReader):
@@ -99,7 +102,11 @@ class PrometheusReader(DataSourceReader):
 
 class FilteringReader(PrometheusReader):
     """A reader of a fixed window with filter pushdown (option `pushdown`), which Spark's setting PUSHDOWN must enable,
-    too."""
+    too.
+
+    Spark 4.2 and 4.3 keep the latest reader with the loaded table and use it for every scan of the table, also for one
+    with other filters or none.
+    """
 
     def pushFilters(self, filters_: list[Filter]) -> Iterable[Filter]:
         """Narrow the options by the filters that can be pushed down, and return the filters that Spark must apply."""

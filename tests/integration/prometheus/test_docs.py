@@ -1,4 +1,4 @@
-"""docs/reference/prometheus-source.md is right: its example and its SQL run, on a real server."""
+"""docs/reference/prometheus-source.md is right: its examples and its SQL run, on a real server."""
 
 from __future__ import annotations
 
@@ -42,6 +42,19 @@ def test_documented_python_example_runs(
     exec(compile(example, str(PAGE), "exec"), {})
     # 47 rises of 10; requests that failed are not asked for.
     assert re.search(r"\| *web\|2026-11-01\| *470.0\|", capsys.readouterr().out)
+
+
+def test_documented_filters_select_their_rows(session: SparkSession, server: Prometheus) -> None:
+    from migratory_spark.prometheus import register
+    from migratory_spark.prometheus.source import PUSHDOWN
+
+    register(session)
+    variables = {"spark": session}
+    try:
+        exec(compile(blocks("python")[1].replace("http://prometheus:9090", server.url), str(PAGE), "exec"), variables)
+        assert variables["failed"].count() == 48
+    finally:
+        session.conf.set(PUSHDOWN, "false")
 
 
 def test_documented_sql_example_runs(session: SparkSession, server: Prometheus) -> None:

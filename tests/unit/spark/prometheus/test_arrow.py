@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,10 @@ def block() -> SampleBlock:
     return SampleBlock([A, B], np.array([2, 1]), times, values, "http://a")
 
 
-def rows(shape: Shape, columns: tuple[str, ...]) -> list[dict[str, Any]]:
-    batches = list(ArrowBatches(shape, columns).from_blocks([block()]))
-    assert all(batch.schema.equals(to_arrow_schema(spark_schema(columns), timezone="UTC")) for batch in batches)
+def rows(shape: Shape, columns: tuple[str, ...], label_columns: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    batches = list(ArrowBatches(shape, columns, label_columns).from_blocks([block()]))
+    schema = to_arrow_schema(spark_schema(columns, label_columns), timezone="UTC")
+    assert all(batch.schema.equals(schema) for batch in batches)
     return [row for batch in batches for row in batch.to_pylist()]
 
 
@@ -54,3 +56,15 @@ def test_shape_series_has_a_row_per_series() -> None:
         ("b", B.fingerprint, "http://a"),
     ]
     assert rows("series", ("timestamps",)) == [{"timestamps": [1, 2]}, {"timestamps": [5]}]
+
+
+def test_labels_and_times_may_be_columns_of_their_own() -> None:
+    moment = datetime(1970, 1, 1, tzinfo=UTC)
+    assert rows("samples", ("time", "timestamp"), ("y", "x")) == [
+        {"time": moment + timedelta(milliseconds=at), "timestamp": at, "y": y, "x": x}
+        for at, y, x in ((1, "é", "1"), (2, "é", "1"), (5, None, None))
+    ]
+    assert rows("series", ("metric",), ("x", "z")) == [
+        {"metric": "a", "x": "1", "z": None},
+        {"metric": "b", "x": None, "z": None},
+    ]

@@ -1,4 +1,4 @@
-"""Options of the data source: defaults, parsed times, errors that name the option, and pushed-down filters."""
+"""Options of the data source: defaults, parsed times, and errors that name the option."""
 
 from __future__ import annotations
 
@@ -7,19 +7,6 @@ from pathlib import Path
 import pytest
 from migratory_spark.errors import OptionError, QueryTooLarge, ServerError
 from migratory_spark.prometheus.options import SourceOptions, moment_ms, parse_options
-from migratory_spark.prometheus.pushdown import push
-from migratory_spark.prometheus.selectors import render
-from pyspark.sql.datasource import (
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    IsNotNull,
-    LessThan,
-    LessThanOrEqual,
-    StringStartsWith,
-)
 
 BASE = {"url": "http://a:9090", "matchers": "up"}
 
@@ -47,13 +34,14 @@ def test_every_option_is_parsed(tmp_path: Path) -> None:
         "columns": "series, values,source", "dropLabels": "replica,prometheus", "api": "range_selector",
         "require": "any", "whenempty": "fail", "user": "me", "passwordFile": str(secret), "timeout": "5s",
         "answerLimit": "1m",
-        "retries": "0", "maxSamples": "7", "pushdown": "true", "delay": "0s", "header.X-Scope-OrgID": "team",
+        "retries": "0", "maxSamples": "7", "pushdown": "true", "labelColumns": "job, Zone",
+        "delay": "0s", "header.X-Scope-OrgID": "team",
     })  # fmt: skip
     assert parsed.urls == ("https://a:9090", "https://b/prom")
     assert len(parsed.selectors) == 2
     assert (parsed.start_ms, parsed.end_ms, parsed.partition_ms) == (1767225600500, 1767229200000, 5_400_000)
     assert (parsed.shape, parsed.columns, parsed.by_source) == ("series", ("series", "values", "source"), True)
-    assert parsed.drop_labels == {"replica", "prometheus"}
+    assert (parsed.label_columns, parsed.drop_labels) == (("job", "Zone"), {"replica", "prometheus"})
     assert (parsed.api, parsed.require, parsed.when_empty, parsed.pushdown) == ("range_selector", "any", "fail", True)
     assert (parsed.access.timeout, parsed.access.answer_limit, parsed.access.retries) == (5, 60, 0)
     assert parsed.access.headers == (("X-Scope-OrgID", "team"), ("Authorization", "Basic bWU6czNjcmV0"))
@@ -83,8 +71,14 @@ def test_every_option_is_parsed(tmp_path: Path) -> None:
         ({"partition": "5"}, "option partition: '5' is not a duration with its unit"),
         ({"partition": "0s"}, "shorter than 1 ms"),
         ({"shape": "long"}, "option shape: 'long' is not one of samples, series"),
-        ({"columns": "metric,timestamps"}, "shape samples has metric, labels, timestamp, value, series"),
+        ({"columns": "metric,timestamps"}, "shape samples has metric, labels, timestamp, value, time"),
         ({"columns": "metric,metric"}, "not a list of distinct columns"),
+        ({"columns": "time", "shape": "series"}, "shape series has metric, labels, timestamps, values, series, source"),
+        ({"labelColumns": "job,a-b"}, "option labelColumns: 'a-b' is not the name of a label"),
+        ({"labelColumns": "__name__"}, "option labelColumns: '__name__' is not the name of a label"),
+        ({"labelColumns": "job,Job"}, "option labelColumns: there is already a column job; use labels\\['Job'\\]"),
+        ({"labelColumns": "Source"}, "there is already a column source; use labels\\['Source'\\]"),
+        ({"labelColumns": "job", "dropLabels": "job"}, "option labelColumns: job is removed by option dropLabels"),
         ({"columns": ","}, "not a list of distinct columns"),
         ({"api": "query_range"}, "option api: 'query_range' is not one of auto"),
         ({"require": "some"}, "option require"),
@@ -127,55 +121,6 @@ def test_errors_can_be_pickled() -> None:
     assert type(error) is QueryTooLarge
     assert (str(error), error.server, error.text) == ("http://a: too much", "http://a", "too much")
     assert isinstance(error, ServerError)
-
-
-def narrowed(*filters: Filter, **given: str) -> tuple[SourceOptions, list[Filter]]:
-    return push(options(**given), filters)
-
-
-def test_filters_on_names_narrow_every_selector() -> None:
-    narrow, remaining = narrowed(
-        EqualTo(("metric",), "a"), StringStartsWith(("metric",), "a.b"), In(("metric",), ("x", "y+")),
-        matchers='{job="j"} {job="k"}',
-    )  # fmt: skip
-    assert remaining == []
-    assert [render(selector) for selector in narrow.selectors] == [
-        f'{{job="{job}",__name__="a",__name__=~"a\\\\.b.*",__name__=~"x|y\\\\+"}}' for job in "jk"
-    ]
-
-
-@pytest.mark.parametrize(
-    ("filters", "window"),
-    [
-        ([GreaterThanOrEqual(("timestamp",), 5000)], (5000, 9000)),
-        ([GreaterThan(("timestamp",), 5000)], (5001, 9000)),
-        ([LessThan(("timestamp",), 5000)], (2000, 5000)),
-        ([LessThanOrEqual(("timestamp",), 5000)], (2000, 5001)),
-        ([EqualTo(("timestamp",), 5000)], (5000, 5001)),
-        ([GreaterThan(("timestamp",), 10), LessThan(("timestamp",), 99_000)], (2000, 9000)),
-        ([GreaterThan(("timestamp",), 99_000)], (99_001, 99_001)),
-        ([LessThan(("timestamp",), 10)], (2000, 2000)),
-    ],
-)
-def test_filters_on_times_narrow_the_window(filters: list[Filter], window: tuple[int, int]) -> None:
-    narrow, remaining = narrowed(*filters, start="2", end="9")
-    assert remaining == []
-    assert (narrow.start_ms, narrow.end_ms) == window
-
-
-def test_filters_alone_may_set_the_window() -> None:
-    narrow, _ = narrowed(GreaterThanOrEqual(("timestamp",), 5), LessThan(("timestamp",), 9))
-    assert (narrow.start_ms, narrow.end_ms) == (5, 9)
-
-
-def test_other_filters_are_left_to_spark() -> None:
-    given = [
-        EqualTo(("value",), 1.0), EqualTo(("metric",), ""), In(("metric",), ("a", None)), IsNotNull(("metric",)),
-        EqualTo(("timestamp",), None), LessThan(("value",), 5), GreaterThan(("timestamps",), 5),
-    ]  # fmt: skip
-    narrow, remaining = narrowed(*given)
-    assert remaining == given
-    assert narrow == options()
 
 
 @pytest.mark.parametrize("url", ["http://localhost:9090", "http://127.0.0.1", "http://[::1]:9090/prefix"])

@@ -98,7 +98,7 @@ def test_filters_are_pushed_down_only_if_enabled() -> None:
 def test_another_schema_is_rejected() -> None:
     with server() as prometheus:
         made = source(prometheus, start="0", end="9")
-        with pytest.raises(OptionError, match="choose it by options shape and columns"):
+        with pytest.raises(OptionError, match="choose it by options shape, columns and labelColumns"):
             made.reader(StructType().add("x", LongType()))
 
 
