@@ -376,6 +376,10 @@ class ObjectiveResult(msgspec.Struct, frozen=True, kw_only=True):
     budget_over_time: list[BudgetPoint]
     slices: JudgedSlices | None = None
     """Null for an objective that counts events."""
+    possibly_good: int = 0
+    """How many of the bad events may have been good."""
+    possibly_bad: int = 0
+    """How many of the good events may have been bad."""
 
 
 class BrokenDownObjective(msgspec.Struct, frozen=True, kw_only=True):

@@ -28,6 +28,7 @@ from migratory_spark.jobs.command_line import (
     result_file,
 )
 from migratory_spark.jobs.recorder_compact import COMPACT
+from migratory_spark.jobs.sla_budget import BUDGET
 from migratory_spark.jobs.sla_compare import COMPARE
 
 from migratory_cli.options import INSTALL_HINT, FiniteFloat
@@ -82,6 +83,24 @@ def compare_reports(**values: Any) -> None:
         from migratory_spark.jobs.sla_compare import run_compare
 
         code = run_compare(**values)
+    sys.exit(code)
+
+
+@sla.command()
+@options(*BUDGET)
+def budget(**values: Any) -> None:
+    """Show error budgets over a rolling window, from reports that `sla report --history` kept.
+
+    Exit codes: 0 all are met, 1 one is missed, 2 wrong usage or no history, 3 insufficient data.
+
+    \b
+    Example:
+      migratory sla budget --history history --rolling 28d
+    """
+    with ExitOnError():
+        from migratory_spark.jobs.sla_budget import run_budget
+
+        code = run_budget(**values)
     sys.exit(code)
 
 

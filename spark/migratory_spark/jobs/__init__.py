@@ -1,4 +1,4 @@
-"""The jobs `sla_report`, `sla_compare` and `recorder_compact`, for `spark-submit` and `migratory sla`.
+"""The jobs `sla_report`, `sla_compare`, `sla_budget` and `recorder_compact`, for `spark-submit` and `migratory sla`.
 
 Each is a file for `spark-submit` (`local:///…/migratory_spark/jobs/sla_report.py`) and a command of `migratory sla`
 with the same options. `command_line.py` has the options and exit codes, `inputs.py` the sources of samples,

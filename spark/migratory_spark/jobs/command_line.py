@@ -67,6 +67,9 @@ class ExitOnError:
 _MAX_MOMENT = 253_370_764_800
 """9999-01-01, a year before dates end, so that the days of every time zone can be computed."""
 
+_MAX_DURATION = 3650 * 86_400
+"""Seconds of the longest duration of an option: ten years, more than any history."""
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -106,6 +109,25 @@ def _seconds(text: str) -> float:
     except ValueError:
         moment = datetime.fromisoformat(text)
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+class DurationParam(click.ParamType[float]):
+    """An option that is a duration, such as `28d` or `12h`; its value is seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the duration in seconds. End the command with a message that says what is allowed if `value` is no
+        duration of a second to ten years."""
+        if isinstance(value, float):
+            return value
+        try:
+            seconds = parse_duration(value)
+        except ValueError as error:
+            self.fail(f"{value!r} is not {error}", param, ctx)
+        if not 1 <= seconds <= _MAX_DURATION:
+            self.fail(f"{value!r} is not from 1s to 3650d", param, ctx)
+        return float(seconds)
 
 
 class SettingParam(click.ParamType[tuple[str, str]]):

@@ -48,6 +48,8 @@ def judge(
         total=total,
         compliance=share,
         budget_left=_budget_left(objective, counts) if verdict != "insufficient" else None,
+        possibly_good=counts.possible if known else 0,
+        possibly_bad=counts.doubtful if known else 0,
         verdict=verdict,
         reason=reason,
         threshold_ms=round(threshold * 1000, 3) if threshold else None,
@@ -99,7 +101,7 @@ def _verdict(objective: Objective, counts: EventCounts, coverage: ScrapeCoverage
             "no metrics of clients or load generators were recorded in the window; only they measure loss and latency "
             "(`migratory up --scrape FILE` records those of `migratory bench run --metrics-targets FILE`)"
         )
-    good, total, allowed = counts.good, counts.total, _allowed(objective)
+    good, total, allowed = counts.good, counts.total, allowed_share(objective.target)
     if good is not None and total is not None and good + counts.possible < total and not allowed:
         # With a target of 100%, one event that is surely bad decides, however little was scraped.
         return "missed", counts.reason
@@ -110,11 +112,11 @@ def _verdict(objective: Objective, counts: EventCounts, coverage: ScrapeCoverage
     if total == 0:
         return "met", counts.reason
     # Counts are integers, so the exact share decides and not a rounded one.
-    if not _meets(objective, good + counts.possible, total):
+    if not meets(objective.target, good + counts.possible, total):
         return "missed", counts.reason
-    if not _meets(objective, good, total):
+    if not meets(objective.target, good, total):
         return "insufficient", f"{counts.possible} more of them may have been good: {counts.reason}"
-    if counts.doubtful and not _meets(objective, max(0, good - counts.doubtful), total):
+    if counts.doubtful and not meets(objective.target, max(0, good - counts.doubtful), total):
         doubt = f"{counts.doubtful} of them were neither seen to arrive nor counted as lost"
         return "insufficient", "; ".join(filter(None, (doubt, counts.reason)))
     if allowed and total < (needed := math.ceil(1 / allowed)):
@@ -122,28 +124,33 @@ def _verdict(objective: Objective, counts: EventCounts, coverage: ScrapeCoverage
     return "met", counts.reason
 
 
-def _allowed(objective: Objective) -> Decimal:
-    """Return the share (0 to 1) of events that may be bad."""
-    return 1 - objective.target / 100
+def allowed_share(target: Decimal) -> Decimal:
+    """Return the share (0 to 1) of events that may be bad for a target in percent."""
+    return 1 - target / 100
 
 
-def _meets(objective: Objective, good: int, total: int) -> bool:
-    """Return whether good/total is at or above the objective's target, compared exactly."""
-    return Decimal(good) * 100 >= objective.target * total
+def meets(target: Decimal, good: int, total: int) -> bool:
+    """Return whether good/total is at or above a target in percent, compared exactly."""
+    return Decimal(good) * 100 >= target * total
 
 
-def _budget_left(objective: Objective, counts: EventCounts) -> float | None:
+def budget_left(target: Decimal, good: int, total: int) -> float:
     """Return the share of the error budget that is left: 1 without bad events, below 0 when overspent. With a target of
-    100%, which has no budget, return 1 without bad events, else 0. Return None if nothing could be counted."""
-    if counts.good is None or counts.total is None:
-        return None
-    if not counts.total:
+    100%, which has no budget, return 1 without bad events, else 0."""
+    if not total:
         return 1.0
-    allowed = _allowed(objective)
-    spent = Decimal(counts.total - counts.good) / counts.total
+    allowed = allowed_share(target)
+    spent = Decimal(total - good) / total
     if allowed:
         return float(1 - spent / allowed)
     return 0.0 if spent else 1.0
+
+
+def _budget_left(objective: Objective, counts: EventCounts) -> float | None:
+    """Return the share of the error budget that is left (see `budget_left`), None if nothing could be counted."""
+    if counts.good is None or counts.total is None:
+        return None
+    return budget_left(objective.target, counts.good, counts.total)
 
 
 def _burn(
@@ -153,7 +160,7 @@ def _burn(
     100%, and if scrapes cover less than MINIMUM_COVERAGE of this time."""
     counts = counter((window.end - length, window.end))
     good, total = counts.good or 0, counts.total or 0
-    allowed = _allowed(objective)
+    allowed = allowed_share(objective.target)
     known = total and allowed and coverage.share >= MINIMUM_COVERAGE
     return BurnRate(
         window_seconds=length / 1000,
@@ -166,10 +173,10 @@ def _burn(
 def _point(objective: Objective, window: JudgedWindow, counter: EventCounter, end: int) -> BudgetPoint:
     """Return the error budget left at the moment `end` (ms since 1970), from the events since the window's start."""
     counts = counter((window.start, end))
-    budget_left = _budget_left(objective, counts) if counts.total else None
+    left = _budget_left(objective, counts) if counts.total else None
     return BudgetPoint(
         end=iso(end),
         good=counts.good or 0,
         total=counts.total or 0,
-        budget_left=None if budget_left is None else round(budget_left, 6),
+        budget_left=None if left is None else round(left, 6),
     )

@@ -1,4 +1,5 @@
-"""`python -m migratory_spark.report FOLDER` writes the JSON Schemas of reports and comparisons, made from their types.
+"""`python -m migratory_spark.report FOLDER` writes the JSON Schemas of reports, comparisons and rolling budgets, made
+from their types.
 
 The published schemas are in docs/schemas/; a test compares them. The schemas allow additional keys, and readers must
 ignore keys that they do not know. A changed or removed key needs another version.
@@ -16,6 +17,8 @@ import msgspec
 
 from migratory_spark.document import SCHEMA as REPORT
 from migratory_spark.document import SlaReport
+from migratory_spark.report.budget import SCHEMA as BUDGETS
+from migratory_spark.report.budget import RollingBudgets
 from migratory_spark.report.comparison import SCHEMA as COMPARISON
 from migratory_spark.report.comparison import Comparison
 
@@ -23,10 +26,12 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def schemas() -> dict[str, dict[str, Any]]:
-    """Return the JSON Schemas of reports and of comparisons, by the name of the file in which each is published."""
+    """Return the JSON Schemas of reports, comparisons and rolling budgets, by the name of the file in which each is
+    published."""
     return {
         "sla-report.v1alpha2.json": _schema(SlaReport, REPORT, "SLA report"),
         "sla-comparison.v1alpha2.json": _schema(Comparison, COMPARISON, "Comparison of two SLA reports"),
+        "sla-budget.v1alpha1.json": _schema(RollingBudgets, BUDGETS, "Rolling error budgets of kept SLA reports"),
     }
 
 

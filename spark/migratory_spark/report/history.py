@@ -17,10 +17,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from migratory_spark.document import SlaReport
+from migratory_spark.document import ObjectiveResult, SlaReport
 
 _TIME = pa.timestamp("ms", tz="UTC")
 
@@ -29,8 +30,14 @@ OBJECTIVES = pa.schema(
         ("cluster", pa.string()), ("start", _TIME), ("end", _TIME), ("objective", pa.string()), ("type", pa.string()),
         ("target", pa.string()), ("good", pa.int64()), ("total", pa.int64()), ("compliance", pa.float64()),
         ("budget_left", pa.float64()), ("verdict", pa.string()), ("reason", pa.string()),
+        ("window_start", _TIME), ("window_end", _TIME), ("coverage", pa.float64()), ("provisional", pa.bool_()),
+        ("threshold_ms", pa.float64()), ("slices", pa.string()),
+        ("possibly_good", pa.int64()), ("possibly_bad", pa.int64()),
     ]
 )  # fmt: skip
+"""Rows of objectives. `start` and `end` are those of the report, `window_start` and `window_end` those of the
+objective, and `coverage` is the share of the objective's window that scrapes cover. `slices` is null unless slices are
+counted."""
 LATENCY = pa.schema(
     [
         ("cluster", pa.string()), ("start", _TIME), ("seconds", pa.float64()), ("broker", pa.string()),
@@ -46,7 +53,7 @@ def append(report: SlaReport, folder: Path) -> None:
     file appears whole or not at all. Raises OSError; some files may be written then."""
     # A cluster's name may contain characters that a file's name may not.
     cluster_hash = hashlib.sha256(report.cluster.encode()).hexdigest()[:12]
-    name = f"{cluster_hash}-{_compact(report.window.start)}-{_compact(report.window.end)}.parquet"
+    name = f"{cluster_hash}-{compact(report.window.start)}-{compact(report.window.end)}.parquet"
     for table, schema, rows in (
         ("objectives", OBJECTIVES, _objectives(report)),
         ("latency", LATENCY, _latency(report)),
@@ -71,7 +78,15 @@ def _objectives(report: SlaReport) -> Iterable[dict[str, Any]]:
             "cluster": report.cluster, "start": start, "end": end, "objective": result.name, "type": result.type,
             "target": result.target, "good": result.good, "total": result.total, "compliance": result.compliance,
             "budget_left": result.budget_left, "verdict": result.verdict, "reason": result.reason,
+            "window_start": _moment(result.window.start), "window_end": _moment(result.window.end),
+            "coverage": result.window.coverage, "provisional": report.window.provisional,
+            "threshold_ms": result.threshold_ms, "slices": _slices(result),
+            "possibly_good": result.possibly_good, "possibly_bad": result.possibly_bad,
         }  # fmt: skip
+
+
+def _slices(result: ObjectiveResult) -> str | None:
+    return None if result.slices is None else msgspec.json.encode(result.slices).decode()
 
 
 def _latency(report: SlaReport) -> Iterable[dict[str, Any]]:
@@ -104,6 +119,7 @@ def _moment(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def _compact(text: str) -> str:
-    """Return an RFC 3339 time without the characters that a file's name should not have."""
+def compact(text: str) -> str:
+    """Return an RFC 3339 time in UTC without the characters that a file's name should not have. The
+    results sort as the times do."""
     return text.replace("-", "").replace(":", "").replace(".", "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from migratory_testing.realprometheus import Prometheus, backfill
@@ -49,7 +50,7 @@ def test_documented_filters_select_their_rows(session: SparkSession, server: Pro
     from migratory_spark.prometheus.source import PUSHDOWN
 
     register(session)
-    variables = {"spark": session}
+    variables: dict[str, Any] = {"spark": session}
     try:
         exec(compile(blocks("python")[1].replace("http://prometheus:9090", server.url), str(PAGE), "exec"), variables)
         assert variables["failed"].count() == 48

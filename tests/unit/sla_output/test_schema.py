@@ -10,11 +10,12 @@ import jsonschema
 import msgspec
 import pytest
 from migratory_spark.report.__main__ import schemas, text
+from migratory_spark.report.budget import KeptResult, rolling_budgets
 from migratory_spark.report.comparison import compare
 from migratory_testing.reports import empty_report, sample_report
 
 PUBLISHED = Path(__file__).parents[3] / "docs" / "schemas"
-REPORT, COMPARISON = "sla-report.v1alpha2.json", "sla-comparison.v1alpha2.json"
+REPORT, COMPARISON, BUDGETS = "sla-report.v1alpha2.json", "sla-comparison.v1alpha2.json", "sla-budget.v1alpha1.json"
 
 
 def published(name: str, *, strict: bool = False) -> jsonschema.Draft202012Validator:
@@ -32,7 +33,7 @@ def plain(thing: Any) -> Any:
     return json.loads(msgspec.json.encode(thing))
 
 
-@pytest.mark.parametrize("name", [REPORT, COMPARISON])
+@pytest.mark.parametrize("name", [REPORT, COMPARISON, BUDGETS])
 def test_published_schemas_match_the_types(name: str) -> None:
     assert (PUBLISHED / name).read_text() == text(schemas()[name]), (
         f"docs/schemas/{name} is not up to date: python -m migratory_spark.report docs/schemas"
@@ -81,3 +82,8 @@ def test_a_report_with_a_missing_key_is_rejected() -> None:
 
 def test_additional_keys_are_allowed() -> None:
     published(REPORT).validate(plain(sample_report()) | {"weather": "fine"})
+
+
+def test_budgets_are_valid_and_have_only_published_keys() -> None:
+    result = KeptResult("quotes", "fast", ("latency", "99", 250.0, None), 0, 1000, 9, 9, 0, 0, 1.0, False)
+    published(BUDGETS, strict=True).validate(plain(rolling_budgets([result], 1000, 1000)))
