@@ -182,8 +182,8 @@ nightly: bench-test licences $(VENV)/.compiled ## long runs that are not part of
 	PYTHONPATH=tests/support $(BIN)/python -m migratory_fuzz run cost --inputs 2000000
 	$(MAKE) --no-print-directory chaos-k8s MINUTES=60
 
-truth: $(VENV)/.tests debian ## SLA reports of random data sets with known counts, from Parquet and Prometheus (SETS=200 FIRST=1 JSON=FILE)
-	PYTHONPATH=tests/support $(BIN)/python -m migratory_truth --sets $(or $(SETS),200) --first $(or $(FIRST),1) $(if $(JSON),--json $(JSON))
+truth: $(VENV)/.tests debian ## SLA reports of random data sets with known counts, from Parquet and Prometheus (SETS=200 FIRST=1 JSON=FILE RESUME=1)
+	PYTHONPATH=tests/support $(BIN)/python -m migratory_truth --sets $(or $(SETS),200) --first $(or $(FIRST),1) $(if $(JSON),--json $(JSON)) $(if $(RESUME),--resume)
 
 bench-peers: $(VENV)/.tests ## get Mosquitto, NATS and Centrifugo into a folder of the user's cache (needs Go, Debian)
 	$(BIN)/python -m benchmarks.peers

@@ -22,6 +22,8 @@ RESUME = "migratory_resume_seconds"
 GAP = "migratory_publish_gap_seconds"
 BOUNDS = {LATENCY: (0.01, 0.1, 0.5), RESUME: (0.5, 2.0), GAP: (1.0, 5.0)}
 """By histogram, the upper bounds of its buckets in seconds, without the infinite one."""
+WAVE_MS = 3000
+"""Time from an incident on, in ms, in which links are lost."""
 OUTCOMES = ("received", "lost", "duplicates", "reordered")
 
 SeriesName = tuple[str, tuple[tuple[str, str], ...]]
@@ -326,7 +328,7 @@ class _ClusterMaker:
             # One exporter has a wave; the links that a broker loses are those of all.
             losing = [self.steady] if kind == "reconnect wave" else clients
             for _ in range(source.randint(12, 20)):
-                client, moment = source.choice(losing), at + source.randrange(200, 3000)
+                client, moment = source.choice(losing), at + source.randrange(200, WAVE_MS)
                 begins.append(moment)
                 self._lose_link(client, moment, broker, "broken")
         self.incidents.append(TrueIncident(self.cluster, kind, broker, min(begins)))

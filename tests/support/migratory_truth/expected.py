@@ -12,7 +12,17 @@ from typing import Any
 
 from migratory_resources.objectives import Objective
 
-from migratory_truth.data_sets import GAP, LATENCY, NOW, OUTCOMES, RESUME, DataSet, Exporter, SeriesName
+from migratory_truth.data_sets import (
+    GAP,
+    LATENCY,
+    NOW,
+    OUTCOMES,
+    RESUME,
+    WAVE_MS,
+    DataSet,
+    Exporter,
+    SeriesName,
+)
 
 LOOKBACK_MS = 3_600_000
 SKEW_MS = 5000
@@ -70,11 +80,7 @@ def _incident_figures(
 ) -> Iterator[tuple[str, object, object]]:
     found = report["incidents"]
     right = [incident for incident in data.incidents if incident.cluster == cluster]
-    yield (
-        "incidents",
-        [(incident["kind"], incident["broker"]) for incident in found],
-        [(incident.kind, incident.broker) for incident in right],
-    )
+    yield "incidents", [incident["kind"] for incident in found], [incident.kind for incident in right]
     moments = [(_ms(incident["at"]), _ms(incident["until"])) for incident in found]
     outside, after = 0, data.start
     for number, (incident, (at, until)) in enumerate(zip(found, moments, strict=True)):
@@ -82,8 +88,20 @@ def _incident_figures(
         window = at, min(until + SETTLE_MS, max(at, following))
         name = f"incident {number}"
         if len(right) == len(found):
-            late = at - right[number].at
-            yield f"{name} begins by its cause", late <= (2.5 * data.interval if right[number].is_return else 0), True
+            cause = right[number]
+            late, is_wave = at - cause.at, cause.kind == "reconnect wave"
+            # A scrape between the links of a wave may have seen too few for a wave.
+            allowed = 2.5 * data.interval if cause.is_return else WAVE_MS if is_wave else 0
+            yield f"{name} begins by its cause", late <= allowed, True
+            brokers = {cause.broker}
+            # Links that another broker lost at that time may leave a wave without a name.
+            lost = [
+                truth.count({cluster}, data.start, (at, until), RECONNECTS, **of)
+                for of in ({"broker": cause.broker}, {})
+            ]
+            if is_wave and lost[0] < lost[1]:
+                brokers.add("")
+            yield f"{name} has the name of its broker", incident["broker"] in brokers, True
         affected = incident["affected"]
         for key, metric in (("clients", RECONNECTS), ("publish_errors", ERRORS),
                             ("takeovers", "migratory_takeovers_total")):  # fmt: skip

@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -23,12 +25,11 @@ HOUR, DAY = 3_600_000, 86_400_000
 END = 1_767_225_600_000 + 60 * DAY
 
 
-def kept(start: int, end: int, good: int = 1000, total: int = 1000, **values: object) -> KeptResult:
+def kept(start: int, end: int, good: int = 1000, total: int = 1000, **values: Any) -> KeptResult:
     """Return the result of a report of the objective `fast` with a target of 99%. Times are ms before END."""
-    base = KeptResult(
-        "quotes", "fast", ("latency", "99", 250.0, None), END - start, END - end, good, total, 0, 0, 1.0, False
-    )
-    return KeptResult(**{name: values.get(name, getattr(base, name)) for name in KeptResult.__slots__})
+    definition = ("latency", "99", 250.0, None)
+    result = KeptResult("quotes", "fast", definition, END - start, END - end, good, total, 0, 0, 1.0, False)
+    return replace(result, **values)
 
 
 def budget(*results: KeptResult, days: int = 28) -> RollingBudget:
@@ -126,12 +127,12 @@ def test_events_of_few_reports_add_up_to_enough() -> None:
 
 def moved(report: SlaReport, start_ms: int, end_ms: int) -> SlaReport:
     """Return a report with its window, and those of its objectives, moved."""
-    replace = msgspec.structs.replace
+    changed = msgspec.structs.replace
     window = ObjectiveWindow(kind="report", start=iso(start_ms), end=iso(end_ms), zone="UTC", coverage=1.0)
-    return replace(
+    return changed(
         report,
-        window=replace(report.window, start=iso(start_ms), end=iso(end_ms)),
-        objectives=[replace(result, window=window) for result in report.objectives],
+        window=changed(report.window, start=iso(start_ms), end=iso(end_ms)),
+        objectives=[changed(result, window=window) for result in report.objectives],
     )
 
 
