@@ -80,9 +80,9 @@ class RollingBudgets(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True, frozen=True)
 class KeptResult:
-    """What a report counted of an objective in (start, end] (ms since 1970). `definition` is all that makes two results
-    comparable: type, target, threshold in ms, and slices. `covered` is the share that scrapes cover. As in a report,
-    `possibly_good` of the bad events may have been good, `possibly_bad` of the good ones bad."""
+    """The events that a report counted of an objective in (start, end] (ms since 1970). `definition` is all that makes
+    two results comparable: type, target, threshold in ms, and slices. `covered` is the share that scrapes cover. As in
+    a report, `possibly_good` of the bad events may have been good, `possibly_bad` of the good ones bad."""
 
     cluster: str
     objective: str
