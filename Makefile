@@ -225,8 +225,9 @@ cluster-prepare: $(VENV)/.cluster debian-cluster ## build what cluster-test take
 	$(NODE) prepare $(PREPARE)
 
 CLUSTER := $(BIN)/python -m pytest tests/cluster --durations=15
+CLUSTER_TOGETHER := $(CLUSTER) -n $(INTEGRATION_WORKERS) --dist loadfile
 cluster-test: $(VENV)/.cluster debian-cluster ## tests on a Kubernetes with this tree's images: the one that runs, else one is started and ended
-	$(NODE) during bash -c '$(CLUSTER) -m "not alone" -n $(INTEGRATION_WORKERS) --dist loadfile && $(CLUSTER) -m alone'
+	$(NODE) during bash -c '$(CLUSTER_TOGETHER) -m "not alone and not own_operator" && $(CLUSTER_TOGETHER) -m own_operator && $(CLUSTER) -m alone'
 
 chaos-k8s: $(VENV)/.cluster debian-cluster ## a cluster on a Kubernetes under faults, every delivery accounted for (FAULTS=kill,… MINUTES=N SEED=N JSON=FILE)
 	PYTHONPATH=tests/support $(if $(MIGRATORY_KUBECONFIG),,$(BIN)/python -m migratory_node during) \

@@ -1,9 +1,10 @@
 """Tests on a real Kubernetes: `make cluster-test` starts one, loads the images and runs them.
 
 The operator is installed once, from manifests/install, as the documentation says, with values for the tests' reports. A
-cluster of three takes most of a
-minute to start, so the tests of a module share one (`standing`), and each test leaves it ready. Tests mostly wait, so
-several modules run at the same time; those that stop or cut off the operator are marked `alone`.
+cluster of three takes most of a minute to start, so the tests of a module share one (`standing`), and each test leaves
+it ready. Tests mostly wait, so several modules run at the same time: first those that share this operator, then those
+with operators of their own (marked `own_operator`), during which this one is stopped. Those marked `alone` follow one
+by one.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import IO
 
 import pytest
+from migratory_node.chart import install_operator
 from migratory_node.kubectl import Kubectl, KubectlError
 from migratory_node.paths import ROOT, NodeError, NodePaths
 from migratory_node.pods import Cluster, Namespaces, Pods, create_namespace, delete_namespace, make_cluster
@@ -40,19 +42,22 @@ def kubeconfig() -> Path:
 
 
 @pytest.fixture(scope="session")
-def operator(kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+def operator(kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory, testrun_uid: str) -> Iterator[Kubectl]:
     """Install the operator, and uninstall it at the end unless MIGRATORY_KEEP is set. Return kubectl for its namespace.
 
-    Workers of pytest-xdist share the operator, and leave it installed at the end. With MIGRATORY_OPERATOR=outside, use
-    one that runs already, on this machine or in a debugger.
+    Workers of pytest-xdist share the operator, which the first of them installs, and leave it at the end. With
+    MIGRATORY_OPERATOR=outside, use one that runs already, on this machine or in a debugger.
     """
     kube = Kubectl(kubeconfig, SYSTEM)
     if os.environ.get("MIGRATORY_OPERATOR") == "outside":
         yield kube
         return
-    with (tmp_path_factory.getbasetemp().parent / "install.lock").open("w") as lock:
+    installed = tmp_path_factory.getbasetemp().parent / f"installed-{testrun_uid}"
+    with (installed.parent / "install.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        kube("apply", "-k", INSTALL)
+        if not installed.exists():
+            kube("apply", "-k", INSTALL)
+            installed.touch()
     kube("rollout", "status", "deployment/migratory", "--timeout=120s", limit=150)
     yield kube
     if not {"MIGRATORY_KEEP", "PYTEST_XDIST_WORKER"} & set(os.environ):
@@ -117,17 +122,30 @@ def kills_operator(operator_lock: IO[str]) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def alone(operator: Kubectl) -> Iterator[None]:
+def no_operator(operator: Kubectl) -> Iterator[None]:
     """Stop the operator of all namespaces while a module runs that installs other operators: a cluster must not have
-    two."""
+    two.
+
+    With pytest-xdist it stays stopped, for the other workers' modules; the next run installs it again.
+    """
     if os.environ.get("MIGRATORY_OPERATOR") == "outside":
         yield
         return
     operator("scale", "deployment", "migratory", "--replicas=0")
     operator.until(lambda: not operator.list("pods", "app.kubernetes.io/name=migratory-operator"), "no operator")
     yield
-    operator("scale", "deployment", "migratory", "--replicas=1")
-    operator("rollout", "status", "deployment/migratory", "--timeout=120s", limit=150)
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        operator("scale", "deployment", "migratory", "--replicas=1")
+        operator("rollout", "status", "deployment/migratory", "--timeout=120s", limit=150)
+
+
+@pytest.fixture(scope="module")
+def own_operator(no_operator: None, shared: Kubectl) -> Iterator[Kubectl]:
+    """Install an operator of the module's namespace by Helm, as the deployment "own", and return kubectl for it."""
+    install_operator(shared)
+    yield shared
+    # The namespace is deleted with its clusters, and without an operator.
+    shared("delete", "deployment", "own", "--wait=true")
 
 
 @pytest.fixture(scope="module")

@@ -11,11 +11,11 @@ from functools import partial
 
 import pytest
 from migratory_node import chart
-from migratory_node.chart import CHART
+from migratory_node.chart import CHART, install_operator
 from migratory_node.kubectl import Kubectl, KubectlError
-from migratory_node.pods import SMALLEST, Namespaces, make_cluster
+from migratory_node.pods import SMALLEST, Namespaces, make_cluster, weigh, weights
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.own_operator, pytest.mark.timeout(600)]
 ALL = "app.kubernetes.io/name=migratory-operator"
 CRD = "migratoryclusters.migratory.dev"
 
@@ -24,7 +24,7 @@ def run_helm(kube: Kubectl, *arguments: str) -> str:
     return chart.run_helm(kube.kubeconfig, kube.namespace, *arguments)
 
 
-def test_helm_installs_upgrades_and_uninstalls_a_cluster(alone: None, kube: Kubectl) -> None:
+def test_helm_installs_upgrades_and_uninstalls_a_cluster(no_operator: None, kube: Kubectl) -> None:
     wanted = ("--set", "cluster.create=true,cluster.name=quotes,cluster.spec.topics.groups=20",
               "--set", "cluster.spec.brokers.drain.period=2s")  # fmt: skip
     told = run_helm(kube, "install", "whole", str(CHART), "--wait", "--timeout=3m", *wanted)
@@ -60,13 +60,12 @@ def test_helm_installs_upgrades_and_uninstalls_a_cluster(alone: None, kube: Kube
 
 
 @pytest.fixture(scope="module")
-def two(alone: None, namespaces: Namespaces) -> Iterator[tuple[Kubectl, Kubectl]]:
+def two(no_operator: None, namespaces: Namespaces) -> Iterator[tuple[Kubectl, Kubectl]]:
     """Create two namespaces, each with its own operator and a ready cluster of the same name. Yield kubectl for
     each."""
-    only_here = "operator.scope=namespace,operator.resyncSeconds=2,crds.upgrade=false"
     with namespaces() as first, namespaces() as second:
         for kube in (first, second):
-            run_helm(kube, "install", "own", str(CHART), "--skip-crds", "--set", only_here)
+            install_operator(kube)
             make_cluster(kube, SMALLEST, ready=False)
         for kube in (first, second):
             kube.wait_ready("quotes")
@@ -99,24 +98,25 @@ def test_an_operator_of_one_namespace_needs_only_a_role(two: tuple[Kubectl, Kube
         other("auth", "can-i", "list", "pods", account(kube))
 
 
+def has_weight(kube: Kubectl, weight: int) -> bool:
+    return weights(kube) == [weight]
+
+
 def test_operators_of_two_namespaces_are_independent(two: tuple[Kubectl, Kubectl]) -> None:
     kube, other = two
-
-    def weighed(where: Kubectl, weight: int) -> bool:
-        return [one["weight"] for one in (where.get("mgc", "quotes") or {})["status"]["servers"]] == [weight]
 
     kube("scale", "deployment", "own", "--replicas=0")
     kube.until(lambda: not kube.list("pods", ALL), "no operator in the first namespace")
     for weight in (7, 8):
         for where in two:
             where("delete", "service", "quotes-clients", "--ignore-not-found")
-            where.patch("mgc", "quotes", {"spec": {"brokers": {"weights": {"quotes-broker-0": weight}}}})
+            weigh(where, weight)
         other.until(lambda: other.get("service", "quotes-clients"), "the Service of its own to come back", 60)
-        other.until(partial(weighed, other, weight), "the change of its own", 60)
+        other.until(partial(has_weight, other, weight), "the change of its own", 60)
         assert kube.get("service", "quotes-clients") is None, "the other operator made it"
-        assert weighed(kube, 100), "the other operator wrote it"
+        assert has_weight(kube, 100), "the other operator wrote it"
     kube("scale", "deployment", "own", "--replicas=1")
-    kube.until(lambda: weighed(kube, 8) and kube.get("service", "quotes-clients"), "what was left undone", 90)
+    kube.until(lambda: has_weight(kube, 8) and kube.get("service", "quotes-clients"), "what was left undone", 90)
 
     ours = "app.kubernetes.io/instance=quotes"
     uids = {one["metadata"]["uid"] for one in other.list("pods,statefulsets,services,configmaps", ours)}
@@ -127,7 +127,7 @@ def test_operators_of_two_namespaces_are_independent(two: tuple[Kubectl, Kubectl
     other.wait_ready("quotes")
 
 
-def test_of_two_operators_of_a_namespace_one_waits_says_so_and_takes_over(alone: None, kube: Kubectl) -> None:
+def test_of_two_operators_of_a_namespace_one_waits_says_so_and_takes_over(no_operator: None, kube: Kubectl) -> None:
     only_here = "operator.resyncSeconds=2,crds.upgrade=false,metrics.enabled=false"
     for release in ("first", "second"):
         run_helm(kube, "install", release, str(CHART), "--skip-crds", "--set", only_here, "--wait", "--timeout=2m")
@@ -152,12 +152,8 @@ def test_of_two_operators_of_a_namespace_one_waits_says_so_and_takes_over(alone:
     assert {one["metadata"]["resourceVersion"] for one in kube.list("statefulsets,configmaps")} == versions
 
     run_helm(kube, "uninstall", serving, "--wait", "--timeout=2m")
-    kube.patch("mgc", "quotes", {"spec": {"brokers": {"weights": {"quotes-broker-0": 7}}}})
-    kube.until(
-        lambda: [one["weight"] for one in (kube.get("mgc", "quotes") or {})["status"]["servers"]] == [7],
-        "a change by the one that waited",
-        60,
-    )
+    weigh(kube, 7)
+    kube.until(lambda: has_weight(kube, 7), "a change by the one that waited", 60)
     assert holder() == waiting
     kube("delete", "mgc", "quotes", "--timeout=60s", limit=90)
     kube("delete", "deployment", waiting, "--wait=true")

@@ -21,7 +21,7 @@ from migratory_node.paths import ROOT
 from migratory_node.pods import BROKER_IMAGE, Pods
 from migratory_node.prometheus import Prometheus, run_prometheus
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.own_operator, pytest.mark.timeout(600)]
 NAME = "quotes"
 BROKERS = [f"{NAME}-broker-{number}" for number in range(3)]
 OPERATOR = "app.kubernetes.io/name=migratory-operator"
@@ -47,7 +47,7 @@ VALUES = (
 
 
 @pytest.fixture(scope="module")
-def prometheus(alone: None, shared: Kubectl) -> Iterator[Prometheus]:
+def prometheus(no_operator: None, shared: Kubectl) -> Iterator[Prometheus]:
     """Run and yield a Prometheus, and let Helm install the chart with its operator, monitoring objects and a ready
     cluster of three."""
     tag = BROKER_IMAGE.rpartition(":")[2]

@@ -1,7 +1,4 @@
-"""The operator misses no change when it is killed, stopped, without resync or cut off from the API server.
-
-It keeps the clusters of two namespaces apart.
-"""
+"""The operator misses no change when it is killed, stopped, without resync or cut off from the API server."""
 
 from __future__ import annotations
 
@@ -10,112 +7,57 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 
 import pytest
 from migratory_node.kubectl import Kubectl
-from migratory_node.pods import SMALLEST, Pods, make_cluster
+from migratory_node.pods import SMALLEST, make_cluster, weigh, weights
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.own_operator, pytest.mark.timeout(600)]
 LABEL = "app.kubernetes.io/name=migratory-operator"
 SECONDS = 90.0
 
 
-def weights(kube: Kubectl) -> list[int]:
-    return [one["weight"] for one in (kube.get("mgc", "quotes") or {})["status"]["servers"]]
-
-
-def weigh(kube: Kubectl, weight: int) -> None:
-    kube.patch("mgc", "quotes", {"spec": {"brokers": {"weights": {"quotes-broker-0": weight}}}})
-
-
 @pytest.fixture(scope="module")
-def small(operator: Kubectl, shared: Kubectl) -> Kubectl:
+def small(own_operator: Kubectl) -> Kubectl:
     """Create a cluster of one broker, kill the operator as soon as the StatefulSet exists, and return kubectl."""
-    make_cluster(shared, SMALLEST, ready=False)
-    shared.until(lambda: shared.list("statefulsets"), "the first StatefulSet")
-    operator("delete", "pod", "-l", LABEL, "--grace-period=0", "--force")
-    return shared
+    kube = own_operator
+    make_cluster(kube, SMALLEST, ready=False)
+    kube.until(lambda: kube.list("statefulsets"), "the first StatefulSet")
+    kube("delete", "pod", "-l", LABEL, "--grace-period=0", "--force")
+    return kube
 
 
 def test_an_operator_killed_during_a_change_completes_it(small: Kubectl) -> None:
     small.wait_ready("quotes")
 
 
-def test_a_change_without_an_operator_is_applied_by_the_next(operator: Kubectl, small: Kubectl) -> None:
+def test_a_change_without_an_operator_is_applied_by_the_next(small: Kubectl) -> None:
     small.wait_ready("quotes")
-    operator("scale", "deployment", "migratory", "--replicas=0")
-    operator.until(lambda: not operator.list("pods", LABEL), "no operator")
+    small("scale", "deployment", "own", "--replicas=0")
+    small.until(lambda: not small.list("pods", LABEL), "no operator")
     weigh(small, 7)
     small("delete", "service", "quotes-clients")
-    operator("scale", "deployment", "migratory", "--replicas=1")
+    small("scale", "deployment", "own", "--replicas=1")
     small.until(lambda: weights(small) == [7], "the change that was made meanwhile")
     small.until(lambda: small.get("service", "quotes-clients"), "what was deleted meanwhile", 60)
 
 
-def test_watches_alone_suffice_without_resync(operator: Kubectl, small: Kubectl) -> None:
+def test_watches_alone_suffice_without_resync(small: Kubectl) -> None:
     """With an hour between two resyncs, the operator still applies a change of the resource and restores a deleted
     object within a minute, and logs no traceback."""
-    operator("set", "env", "deployment/migratory", "MIGRATORY_RESYNC_SECONDS=3600")
+    small("set", "env", "deployment/own", "MIGRATORY_RESYNC_SECONDS=3600")
     try:
-        operator("rollout", "status", "deployment/migratory", "--timeout=120s", limit=150)
+        small("rollout", "status", "deployment/own", "--timeout=120s", limit=150)
         small.wait_ready("quotes")
         weigh(small, 3)
         small.until(lambda: weights(small) == [3], "the change", 60)
         small("delete", "configmap", "quotes-servers")
         small.until(lambda: small.get("configmap", "quotes-servers"), "the server list to come back", 60)
-        log = operator("logs", "deployment/migratory")
+        log = small("logs", "deployment/own")
         assert "Traceback" not in log, log
     finally:
-        operator("set", "env", "deployment/migratory", "MIGRATORY_RESYNC_SECONDS=15")
-        operator("rollout", "status", "deployment/migratory", "--timeout=120s", limit=150)
-
-
-def untouched(kube: Kubectl) -> dict[str, object]:
-    """Return values that differ after anybody has written to one of the cluster's objects, or replaced or restarted
-    one of its pods."""
-    kinds = "serviceaccounts,networkpolicies,services,configmaps,pdb,statefulsets"
-    objects = kube.list(kinds, "app.kubernetes.io/managed-by=migratory-operator")
-    found: dict[str, object] = {
-        f"{one['kind']} {one['metadata']['name']}": one["metadata"]["resourceVersion"] for one in objects
-    }
-    for pod in kube.list("pods", "app.kubernetes.io/instance=quotes"):
-        restarts = [container["restartCount"] for container in pod["status"].get("containerStatuses", ())]
-        found[f"Pod {pod['metadata']['name']}"] = (pod["metadata"]["uid"], restarts)
-    return found
-
-
-def subscribed(kube: Kubectl) -> bool:
-    return "complete" in Pods(kube).log("sub")
-
-
-def test_clusters_of_one_name_in_two_namespaces_are_independent(small: Kubectl, kube: Kubectl) -> None:
-    small.wait_ready("quotes")
-    before, weighed = untouched(small), weights(small)
-    assert len(before) > 8
-    make_cluster(kube, SMALLEST)
-    both, server = {"first": small, "second": kube}, ("--server", "ws://quotes-clients:8080/ws")
-    for where in both.values():
-        Pods(where).start("sub", "sub", "greetings", "--count", "1", *server)
-    for where in both.values():
-        where.until(partial(subscribed, where), "the subscription", 60)
-    for name, where in both.items():
-        Pods(where).start("pub", "pub", "greetings", f"in the {name}", *server)
-    for name, where in both.items():
-        phase, log = Pods(where).end("sub")
-        assert phase == "Succeeded", log
-        assert [other for other in both if f"in the {other}" in log] == [name]
-
-    weigh(kube, 9)
-    kube("delete", "service", "quotes-clients")
-    kube.until(
-        lambda: kube.get("service", "quotes-clients") and weights(kube) == [9], "what is asked of the second", 60
-    )
-    kube("delete", "mgc", "quotes", "--timeout=60s", limit=90)
-    kube.until(lambda: not untouched(kube), "nothing left of the second", 90)
-    assert untouched(small) == before
-    assert weights(small) == weighed
-    small.wait_ready("quotes")
+        small("set", "env", "deployment/own", "MIGRATORY_RESYNC_SECONDS=2")
+        small("rollout", "status", "deployment/own", "--timeout=120s", limit=150)
 
 
 @contextmanager
@@ -139,10 +81,10 @@ def cut_off(address: str) -> Iterator[None]:
             subprocess.run(["iptables", "-D", chain, *rule], check=True)
 
 
-def test_an_edit_while_the_api_server_is_silent_is_applied_later(operator: Kubectl, small: Kubectl) -> None:
+def test_an_edit_while_the_api_server_is_silent_is_applied_later(small: Kubectl) -> None:
     small.wait_ready("quotes")
     before = weights(small)
-    (pod,) = operator.list("pods", LABEL)
+    (pod,) = small.list("pods", LABEL)
     address = pod["status"]["podIP"]
     with cut_off(address):
         weigh(small, 42)
@@ -154,7 +96,7 @@ def test_an_edit_while_the_api_server_is_silent_is_applied_later(operator: Kubec
             time.sleep(5)  # of the fault's own length
         assert weights(small) == before, "it was cut off"
     small.until(lambda: weights(small) == [42], "the edit", 90)
-    (after,) = operator.list("pods", LABEL)
+    (after,) = small.list("pods", LABEL)
     assert after["metadata"]["uid"] == pod["metadata"]["uid"]
     restarts = [one["status"]["containerStatuses"][0]["restartCount"] for one in (pod, after)]
     assert restarts[0] == restarts[1]

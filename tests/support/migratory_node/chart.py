@@ -17,6 +17,7 @@ import yaml
 from migratory_resources.crd.definitions import whole_cluster_schema
 
 from migratory_node.binaries import build_go_tool
+from migratory_node.kubectl import Kubectl
 from migratory_node.paths import ROOT, NodePaths
 from migratory_node.processes import run
 
@@ -45,6 +46,12 @@ def render_chart(*arguments: str, name: str = "migratory", namespace: str = SYST
 def run_helm(kubeconfig: Path, namespace: str, *arguments: str) -> str:
     """Run helm in a namespace of a cluster, and return its output."""
     return run([helm(), f"--kubeconfig={kubeconfig}", f"--namespace={namespace}", *arguments], timeout=300)
+
+
+def install_operator(kube: Kubectl) -> None:
+    """Install an operator of kubectl's namespace alone, as the release and deployment "own"."""
+    options = "operator.scope=namespace,operator.resyncSeconds=2,crds.upgrade=false"
+    run_helm(kube.kubeconfig, kube.namespace, "install", "own", str(CHART), "--skip-crds", "--set", options)
 
 
 def operator() -> str:

@@ -111,6 +111,16 @@ def make_cluster(kube: Kubectl, spec: Object | None = None, name: str = "quotes"
     return name
 
 
+def weights(kube: Kubectl) -> list[int]:
+    """Return the weights of the servers of the cluster "quotes", in the order of its status."""
+    return [one["weight"] for one in (kube.get("mgc", "quotes") or {})["status"]["servers"]]
+
+
+def weigh(kube: Kubectl, weight: int) -> None:
+    """Give the first broker of the cluster "quotes" another weight."""
+    kube.patch("mgc", "quotes", {"spec": {"brokers": {"weights": {"quotes-broker-0": weight}}}})
+
+
 def is_settled(kube: Kubectl, name: str = "quotes") -> bool:
     """Return whether the operator has nothing left to do for the current spec."""
     found = kube.get("mgc", name) or {}
