@@ -209,8 +209,8 @@ class PrintableConsole(Console):
 
 
 def open_console() -> Console:
-    """Return a console on standard output, as wide as the terminal, or with unlimited width if standard output is not a
-    terminal."""
+    """Return a console on standard output that escapes characters that do not print. It is as wide as the terminal, or
+    has unlimited width if standard output is not a terminal."""
     console = PrintableConsole()
     return console if console.is_terminal else PrintableConsole(width=UNLIMITED_WIDTH)
 

@@ -1,4 +1,5 @@
-"""Runs a command: until its work is done, or until Ctrl-C, SIGTERM or the end of the terminal."""
+"""Runs a command until its work is done, or until Ctrl-C, SIGTERM or the end of the terminal, and returns its exit
+code. Errors of a client command are shown, with a hint for a failure to connect."""
 
 from __future__ import annotations
 

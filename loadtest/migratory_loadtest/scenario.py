@@ -117,7 +117,8 @@ class Scenario(Struct, frozen=True, kw_only=True):
         return min(self.publishers, self.topics)
 
     def topic_names(self) -> list[str]:
-        """Return the names of all topics, by topic number: the prefix and the number, with leading zeros."""
+        """Return the names of all topics, by topic number from 0: PREFIX/NUMBER, all numbers with as many digits as the
+        last one."""
         width = len(str(self.topics - 1))
         return [f"{self.topic_prefix}/{number:0{width}d}" for number in range(self.topics)]
 

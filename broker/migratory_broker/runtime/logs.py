@@ -59,8 +59,8 @@ class Log:
             self._dropped -= dropped  # not before: the line with the count may be dropped as well
 
     def close(self, timeout: float = 1.0) -> None:
-        """End the writer's thread after the lines that are queued, and wait for it at most `timeout` seconds. Lines
-        that are logged afterwards are not written. If the queue is full, return at once, and the thread goes on."""
+        """End the writer's thread after the lines that are queued, and wait for it at most `timeout` seconds; lines
+        that are logged afterwards are not written. If the queue is full, do nothing: the thread goes on."""
         try:
             self._queue.put_nowait(None)
         except queue.Full:

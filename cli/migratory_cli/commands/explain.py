@@ -1,6 +1,7 @@
 """`migratory explain`: whether a cluster accepts a token, and which rule allows what to it.
 
-The decision is the brokers' own code with the cluster file's rules and keys. Nothing is sent to a broker.
+The decision is the brokers' own code with the cluster file's rules, and the keys of the files and URLs that it names.
+Nothing is sent to a broker.
 """
 
 from __future__ import annotations

@@ -132,8 +132,9 @@ def services(cluster: KubernetesCluster, owner: ResourceOwner) -> list[Object]:
 
 
 def service_monitor(cluster: KubernetesCluster, owner: ResourceOwner, settings: OperatorSettings) -> Object:
-    """Return a ServiceMonitor, by which Prometheus scrapes the administration ports of all brokers, ready or not. With
-    TLS it trusts the authority in the Secret of the brokers' certificate."""
+    """Return a ServiceMonitor, by which Prometheus scrapes the administration ports of all brokers, ready or not. If
+    the administration has TLS, it trusts the authority in the Secret of that certificate, and checks the brokers'
+    name."""
     endpoint: Object = {"port": "admin"}
     if settings.monitor_interval:
         endpoint["interval"] = settings.monitor_interval

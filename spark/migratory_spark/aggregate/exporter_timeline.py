@@ -168,8 +168,13 @@ class _EpisodeBuffer:
     episodes: list[Episode] = field(default_factory=list)
 
     def add(self, times: Ints, previous: Ints, increase: Floats) -> None:
-        """Add the increases of one series: the times of the samples, the times of the samples before them, and how much
-        the counter rose."""
+        """Find the episodes in the increases of one series, and merge them into those of the buffer. Pass only samples
+        at which the counter rose, in any order.
+
+        :param times: the time of each such sample, in ms since 1970.
+        :param previous: the time of the sample before it.
+        :param increase: how much the counter rose between the two.
+        """
         self.episodes = merge_episodes([*self.episodes, *find_episodes(times, previous, increase)])
 
 

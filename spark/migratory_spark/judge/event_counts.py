@@ -142,11 +142,13 @@ def _interruptions(
     scrape_interval_ms: float | None,
 ) -> EventCounter:
     """Return a function that counts interruptions by a histogram of their lengths, as `_within_threshold` does. If
-    there were none, both counts are 0, but only if the counter of their causes was scraped nearly all the time.
+    neither the histogram nor the counter of their causes rose, both counts are 0 if the counter was scraped nearly
+    all the time; otherwise nothing can be counted. Nothing can be counted either if only the counter rose.
 
     :param counter: the metric that counts lost links or failed publications.
     :param nothing: the note of a count of 0.
     :param unmeasured: the reason that is given if nothing can be counted.
+    :param scrape_interval_ms: the usual time between scrapes, None if unknown.
     """
     measured = _within_threshold(objective, observations, histogram, any_group, unmeasured)
 

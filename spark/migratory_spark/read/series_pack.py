@@ -355,12 +355,9 @@ def _known_keys(query: SampleQuery) -> _KnownKeys:
 
 
 def _group_rows(table: pa.Table, selected: Ints) -> tuple[Ints, Ints, Ints]:
-    """Group the rows of single samples with the indexes `selected` by metric, labels and source.
-
-    Return the index of the first row of each series, the number of its samples, and the order of rows in which the
-    samples of each series follow one another. Series are told apart by a 64-bit hash: with a million series in a pack,
-    two collide in one of 30 million packs.
-    """
+    """Return, for each series, the row of the table in which it comes first and the number of its samples; and the
+    selected rows of the table, ordered so that the samples of each series follow one another, and otherwise as in
+    `selected`."""
     if not len(selected):
         return selected, selected, selected
     labels = _as_array(table["labels"])

@@ -3,7 +3,7 @@
 | kind | what counts | at its limit |
 | --- | --- | --- |
 | input | incomplete messages, requests, and what was sent after them (inbox.py) | close the largest holders |
-| subscriptions | subscriptions, their topics (subscriptions.py), and permissions of tokens | refuse more of them |
+| subscriptions | subscriptions, their topics, and permissions of tokens | refuse one that exceeds what is free |
 | queues | bytes queued for paused connections (delivery.py) | close the longest queues |
 
 This module counts subscriptions. The limits are separate, so that no kind takes the room of another, and their sum

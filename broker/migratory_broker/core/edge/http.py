@@ -1,4 +1,5 @@
 """The formats of HTTP, for the edge core: streams of Server-Sent Events, long polls and answers to publications.
+`Formats` holds all formats of an edge, those of WebSocket included.
 
 An HTTP request is a connection of the edge whose client sends nothing more. The runtime translates the request into
 `connect` with `subscribe` or `publish`, and the answer is written here in place of WebSocket frames. Everything else is

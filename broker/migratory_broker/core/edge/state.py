@@ -237,7 +237,7 @@ class Replay:
     page       bytes of payload that may come with the receipt
     cursor     the position up to which the subscriber has everything or a report of the gap, None while unknown
     ahead      whether all publications were sent, and fan-outs that are still to come would repeat the last ones
-    snapshot   the sequence number of a snapshot that the receipt covers and that is still to be sent, else 0
+    snapshot   the sequence number of a snapshot that the receipt covers and that was left to a page, else 0
     anew       whether the client gave a position and may not read the history, so that its receipt is `reset`
     history    whether publications from before the request are sent
     """

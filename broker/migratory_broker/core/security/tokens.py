@@ -86,8 +86,9 @@ class TokenRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class KeySource:
-    """A place of keys and the algorithms for which its keys may be used. `remote`: they are fetched, and may change at
-    any time."""
+    """A source of keys, and the algorithms for which its keys may be used. `remote`: the keys are fetched from a URL,
+    so a token with an unknown key id may be signed with a key that was published since the last fetch. Keys from
+    files may change too."""
 
     algorithms: tuple[str, ...]
     remote: bool = False
@@ -389,8 +390,8 @@ class TokenVerifier:
 
 
 def _read_header(token: str) -> _Header:
-    """Return the header of a token in the form of a signed JSON Web Token. Raises TokenRefused for any other text.
-    Nothing is verified."""
+    """Return the header of a token: the part before the first dot. Raises TokenRefused if that is not the header of a
+    signed JSON Web Token. The rest of the token is not looked at, and nothing is verified."""
     try:
         return msgspec.json.decode(_decode_base64(token.partition(".")[0]), type=_Header)
     except (ValueError, RecursionError):

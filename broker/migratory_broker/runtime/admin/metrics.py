@@ -1,8 +1,9 @@
 """The broker's metrics in Prometheus' format, for /metrics. docs/reference/metrics.md lists them; each has the labels
 `cluster` and `broker`, except those of prometheus_client itself, `process_*`.
 
-Counting costs the cores nothing: they keep plain numbers, which are read when /metrics is requested. What they cannot
-keep arrives as `Observe` and is summed here. Memory is that of all processes of the broker.
+Counting costs the cores nothing: they keep plain numbers, which are read when /metrics is requested. Rarer events
+arrive as `Observe`, and are added here to counters and to the histogram of takeovers. Memory is that of all processes
+of the broker.
 """
 
 from __future__ import annotations

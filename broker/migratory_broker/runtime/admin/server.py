@@ -80,7 +80,7 @@ class AdminServer:
         return self._server.malformed
 
     def tick(self) -> None:
-        """Abort the connections whose request takes longer than `request_limit`."""
+        """Abort the connections that are older than `request_limit`, whether or not they have sent a request."""
         self._server.drop_slow(self._limit)
 
     async def close(self) -> None:

@@ -273,8 +273,9 @@ class DataIdentity:
         self._verified()
 
     def _verified(self) -> None:
-        """End the verification with success: ZooKeeper counts as connected, and `on_verified` is called. Only if the
-        session is still open."""
+        """End the verification, which succeeded. If the session is still open, ZooKeeper counts as connected from now
+        on, and `on_verified` is called, with True if this broker's ephemerals must be created again. If the session
+        has ended, the next one begins another verification."""
         self._busy = False
         if self.zookeeper.session_open:
             joined, self._joined = self._joined, False
