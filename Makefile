@@ -81,11 +81,14 @@ types: $(VENV)/.tests ## mypy --strict, of tests and benchmarks as well
 layers: $(VENV)/.tests ## which part may import what
 	$(BIN)/lint-imports
 
+# Measured, a test takes two to three times as long. Those that simulate minutes are marked `unmeasured`: they cover nothing
+# that others do not.
 COVERED := tests/unit/core tests/unit/protocol tests/scenarios tests/conformance
 unit: $(VENV)/.tests js ## unit, property, scenario and conformance tests; full branch coverage of protocol and cores
 	rm -f .coverage.unit*
-	COVERAGE_FILE=.coverage.unit $(BIN)/python -m pytest $(COVERED) -n $(WORKERS) --dist worksteal \
+	COVERAGE_FILE=.coverage.unit $(BIN)/python -m pytest $(COVERED) -m 'not unmeasured' -n $(WORKERS) --dist worksteal \
 	    --cov=migratory_protocol --cov=migratory_broker.core --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
+	$(BIN)/python -m pytest $(COVERED) -m unmeasured -n $(WORKERS) --dist worksteal
 	$(BIN)/python -m pytest tests/unit tests/properties --ignore tests/unit/core --ignore tests/unit/protocol \
 	    --ignore tests/unit/benchmarks -n $(WORKERS) --dist worksteal
 

@@ -134,6 +134,7 @@ def test_requests_count_as_input_while_they_wait() -> None:
     assert bench.edge.status()["input_bytes"] == 0
 
 
+@pytest.mark.unmeasured
 @pytest.mark.parametrize(("length", "shared"), [(250, False), (20, False), (20, True)])
 def test_the_counted_bytes_are_those_that_subscriptions_take(length: int, shared: bool) -> None:
     bench = Bench()

@@ -310,6 +310,7 @@ class TestVeryManySubscriptions:
         parts = [self.TOPICS[start : start + limits.TOPICS] for start in range(0, len(self.TOPICS), limits.TOPICS)]
         return [Subscribe(number, [TopicRequest(topic) for topic in part]) for part in parts]
 
+    @pytest.mark.unmeasured
     def test_repeated_request_delivers_once(self) -> None:
         bench, logic = Bench(EdgeConfig(subscriptions_per_client=50_000)), OneLogic()
         reader = bench.client()

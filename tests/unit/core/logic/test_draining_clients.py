@@ -108,6 +108,7 @@ def rolled(cluster: Cluster, population: Population, name: str, revision: str) -
     assert cluster.logic(name).membership.ready
 
 
+@pytest.mark.unmeasured
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("order", ["cba", "abc", "bca"])
 def test_rolling_update_moves_no_client_more_than_twice(order: str, seed: int) -> None:
@@ -128,6 +129,7 @@ def test_rolling_update_moves_no_client_more_than_twice(order: str, seed: int) -
     assert [len(client.moves) for client in population.clients] == before
 
 
+@pytest.mark.unmeasured
 def test_scaling_up_moves_no_client_twice() -> None:
     cluster, population = uneven(a=100, b=100, c=100)
     population.run(CALM)

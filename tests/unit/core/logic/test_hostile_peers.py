@@ -437,6 +437,7 @@ def test_refusal_of_a_learner_says_which_message_broke_which_rule() -> None:
     assert not [effect for effect in cluster[member].of(Note) if effect.level == "error"]
 
 
+@pytest.mark.unmeasured
 @settings(max_examples=150)
 @given(st.data())
 def test_no_sequence_of_messages_ends_a_broker(data: Any) -> None:

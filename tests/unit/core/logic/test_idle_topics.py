@@ -326,6 +326,7 @@ def test_made_up_publishers_block_others_only_for_the_duplicate_window() -> None
     assert cluster.answers[accepted].code == ""
 
 
+@pytest.mark.unmeasured
 def test_groups_change_a_few_at_a_time_and_not_more_often_than_an_eighth_of_the_timeout() -> None:
     cluster = idle_cluster(topic_idle_timeout=40.0)
     one = cluster.coordinator()

@@ -101,6 +101,7 @@ def traced() -> Iterator[None]:
     tracemalloc.stop()
 
 
+@pytest.mark.unmeasured
 @pytest.mark.usefixtures("traced")
 def test_index_is_small_and_built_on_demand() -> None:
     log = filled(20_000)

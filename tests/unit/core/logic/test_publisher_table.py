@@ -139,6 +139,7 @@ def test_earlier_id_that_was_never_used_is_not_acknowledged() -> None:
     assert cluster.answers[cluster.publish(contact, "t", "y", id=3, mark=3)].code == "outcome_unknown"
 
 
+@pytest.mark.unmeasured
 def test_restarted_publisher_that_numbers_from_1_again_is_refused() -> None:
     """A restarted publisher that numbers from 1 again gets `outcome_unknown` or `id_reused`. Regression: its new
     payloads were acknowledged with the positions of old ones, and dropped."""
@@ -223,6 +224,7 @@ def test_late_reply_to_another_payload_answers_nothing() -> None:
     assert cluster.answers[other].code == "id_reused"
 
 
+@pytest.mark.unmeasured
 def test_repeat_begins_the_window_anew() -> None:
     """A repeat of a publication restarts its publisher's duplicate window, so that later repeats get the first
     position too. Regression: the same id at 0, 62 and 124 s of a window of 120 s got a second position."""

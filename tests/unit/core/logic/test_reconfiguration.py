@@ -3,6 +3,7 @@ And a change of a broker's weight."""
 
 from __future__ import annotations
 
+import pytest
 from migratory_broker.core.logic.events import BrokersConfigured, ServerList, WeightConfigured
 from migratory_protocol.messages import Server
 from migratory_testing.brokers import Cluster
@@ -26,6 +27,7 @@ def test_first_records_wait_for_the_present_brokers() -> None:
     assert [note.fields for note in cluster["a"].notes("brokers_configured")] == [{"brokers": ["a", "b"]}]
 
 
+@pytest.mark.unmeasured
 def test_groups_are_balanced_over_the_present_brokers() -> None:
     cluster = Cluster(("a", "b", "c", "d"), groups=6).up(40.0)
     cluster.crash("d")

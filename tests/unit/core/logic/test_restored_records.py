@@ -295,6 +295,7 @@ def test_promises_without_a_copy_restore_nothing() -> None:
     assert "history unknown: ZooKeeper lost its record, and too few brokers hold copies" in waiting
 
 
+@pytest.mark.unmeasured
 def test_epoch_to_which_only_a_learner_is_synced_is_not_restored() -> None:
     """RESTORE-COUNT: no publication was committed in it, and no member of its list could promise its log. Regression:
     the candidate dropped its own log, and stopped."""

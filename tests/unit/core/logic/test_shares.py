@@ -113,6 +113,7 @@ def play(random: Random, counts: dict[str, int], weights: dict[str, int], age: i
     return moved
 
 
+@pytest.mark.unmeasured
 @pytest.mark.parametrize("age", [0, 1, 4])
 def test_any_cluster_comes_to_rest_and_stays_even(age: int) -> None:
     for seed in range(300):
