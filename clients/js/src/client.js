@@ -22,7 +22,8 @@ export class Client extends EventTarget {
   #subscriptions = new Map(); // topic -> Subscription
   #state = "disconnected";
   #broker = null;
-  #opened = null; // {promise, resolve, reject} of `connect`
+  #opened = null; // the promise of `connect`; a new one when the connection is lost
+  #opening = null; // {resolve, reject} of it
   #answered = () => {}; // a publication was answered
 
   constructor(servers, { token, name, queue = 1000, WebSocket = globalThis.WebSocket, ...settings } = {}) {
@@ -65,16 +66,14 @@ export class Client extends EventTarget {
     return { ...this.#core.reconnects };
   }
 
-  /** Connect, and reconnect until `close`. Resolve at the first connection, however long it takes. */
+  /** Connect, and reconnect until `close`. Resolve while a broker serves the client, however long that takes. */
   connect() {
     if (this.#core.closed) {
-      const opened = (this.#opened = {});
-      opened.promise = new Promise((resolve, reject) => Object.assign(opened, { resolve, reject }));
-      opened.promise.catch(() => {}); // nobody has to wait: `disconnected` says the same
+      this.#expectConnection();
       for (const text of this.#problems.splice(0)) this.#emit("problem", { code: "bad_server", text, fatal: false });
       this.#driver.open();
     }
-    return this.#opened.promise;
+    return this.#opened;
   }
 
   /** Wait up to `flush` seconds for the answers to publications, then disconnect. */
@@ -169,13 +168,14 @@ export class Client extends EventTarget {
       case "linkUp":
         this.#broker = effect.broker;
         this.#setState("connected", effect);
-        this.#opened.resolve();
+        this.#opening.resolve();
         break;
       case "linkDown":
         if (effect.replaced) {
           this.#emit("moved", { cause: effect.cause, broker: this.#broker });
         } else {
           this.#broker = null;
+          this.#expectConnection();
           const { code, reason, cause } = effect;
           this.#setState("disconnected", { code, reason, cause, final: false });
         }
@@ -188,9 +188,14 @@ export class Client extends EventTarget {
     }
   }
 
+  #expectConnection() {
+    this.#opened = new Promise((resolve, reject) => (this.#opening = { resolve, reject }));
+    this.#opened.catch(() => {}); // nobody has to wait: `disconnected` says the same
+  }
+
   #ended(code, reason, error) {
     this.#broker = null;
-    this.#opened.reject(error);
+    this.#opening.reject(error);
     this.#setState("disconnected", { code, reason, cause: null, final: true });
   }
 

@@ -156,8 +156,9 @@ export class Client extends ClientTarget {
   /** The number of changes of broker so far. */
   readonly reconnects: Readonly<Record<Cause, number>>;
   /**
-   * Connect, and reconnect until `close`. Resolve at the first connection, however long it takes. Reject with
-   * ConnectError when a broker refuses the token for good, with Closed when the client is closed.
+   * Connect, and reconnect until `close`. Resolve once a broker serves the client, however long it takes: on a client
+   * that is connected at once, on one that lost its broker when it has another one. Reject with ConnectError when a
+   * broker refuses the token for good, with Closed when the client is closed.
    */
   connect(): Promise<void>;
   /** Wait up to `flush` seconds (5) for the answers to publications, then disconnect. Positions are remembered. */

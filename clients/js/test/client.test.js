@@ -152,6 +152,30 @@ test("a refused token ends everything for good", async () => {
   assert.equal(FakeSocket.all.length, 1);
 });
 
+test("connect of a client that lost its broker waits for another one", async () => {
+  const client = create();
+  const socket = await connect(client);
+  const first = client.connect();
+  assert.equal(client.connect(), first); // connected: nothing to wait for
+  await first;
+  let connected;
+  client.addEventListener("disconnected", () => (connected ??= client.connect()), { once: true });
+  socket.end();
+  let done = false;
+  connected.then(() => (done = true));
+  await until(() => newest() !== socket);
+  newest().accept();
+  await turn();
+  assert.equal(done, false);
+  newest().welcome();
+  await connected;
+  assert.equal(client.state, "connected");
+  newest().end();
+  const closed = client.connect();
+  await client.close();
+  await assert.rejects(closed, Closed);
+});
+
 test("nobody has to wait for connect", async () => {
   const client = create();
   client.connect();

@@ -106,14 +106,14 @@ class Client:
         self._queue = queue
         self._name = name
         self._subscriptions: dict[str, Subscription] = {}
-        self._connected = asyncio.Event()
+        self._connected = asyncio.Event()  # set while a broker serves the client, and once nothing will connect it
         self._answered = asyncio.Event()  # a publication was answered
 
     # ---- lifecycle ---------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Open the client, and wait until a broker has accepted it. If it is open already, or another call opens it,
-        wait for the first connection since then: return at once if there was one, even if it was lost.
+        """Open the client, and wait until a broker serves it. If it is open already, or another call opens it, wait in the
+        same way: return at once while a broker serves it, and otherwise when one does again.
 
         Raise ConnectError when no broker accepts the client within `open_timeout` (the client is then closed if this
         call opened it), or when a broker refuses its token for good (it is then closed). Raise Closed when the client
@@ -362,6 +362,8 @@ class Client:
                 self._connected.set()
                 self._notifier.status(effect)
             case ev.LinkDown() | ev.Ready() | ev.Problem():
+                if isinstance(effect, ev.LinkDown) and not effect.replaced:
+                    self._connected.clear()
                 self._notifier.status(effect)
                 if self._core.closed:  # refused for good: nothing else will end what waits for a connection
                     self._connected.set()

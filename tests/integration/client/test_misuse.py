@@ -76,6 +76,42 @@ async def test_concurrent_opens_share_a_connection(broker: FakeBroker) -> None:
     assert len(broker.connections) == 1
 
 
+async def test_open_of_a_client_that_lost_its_broker_waits_for_another_one() -> None:
+    """A second `open` returns at once while a broker serves the client, and otherwise when one serves it again.
+    Regression: it returned at once on a client that had ever been connected."""
+    async with FakeBroker() as broker, Client([broker.url], settings=QUICK, open_timeout=None) as client:
+        await client.open()
+        await _lose_broker(client, broker)
+        opening = asyncio.create_task(client.open())
+        await until(lambda: broker.live, "dialled")
+        assert not opening.done()
+        broker.mute = False
+        broker.live[0].reset()
+        async with asyncio.timeout(30):
+            await opening
+        assert client.connected
+        await client.publish("t", b"")
+
+
+async def test_open_of_a_client_that_finds_no_broker_again_raises_and_leaves_it_open() -> None:
+    async with FakeBroker() as broker, Client([broker.url], settings=QUICK, open_timeout=None) as client:
+        await _lose_broker(client, broker)
+        client._open_timeout = 0.1  # not for the first connection, which a busy machine may delay
+        with pytest.raises(ConnectError, match=r"no broker within 0\.1 s"):
+            await client.open()
+        broker.mute = False
+        for connection in broker.live:
+            connection.reset()
+        await until(lambda: client.connected, "the client went on trying")
+
+
+async def _lose_broker(client: Client, broker: FakeBroker) -> None:
+    """End the client's connection, and let the broker answer no further one."""
+    broker.mute = True
+    broker.live[0].reset()
+    await until(lambda: not client.connected and not broker.live, "lost")
+
+
 async def test_cancelled_second_open_does_not_close() -> None:
     async with FakeBroker() as broker:
         broker.mute = True
