@@ -13,7 +13,7 @@ import ssl
 import time
 from collections.abc import Sequence
 from math import inf
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from migratory_client.core import events as ev
 from migratory_client.core.session import ClientCore
@@ -51,7 +51,8 @@ class WorkerContext:
         self.settings = settings
         self.meter = meter
         self.loop = asyncio.get_running_loop()
-        self.dialling: set[asyncio.Task[object]] = set()
+        self.dialling: dict[LinkProtocol, asyncio.Task[None]] = {}
+        """The tasks that connect links, each until its link is connected or has failed."""
         self._sources = itertools.cycle(sources) if sources else None
         self.faults = FaultTracker()
         self.error = ""
@@ -148,13 +149,14 @@ class LoadClient:
             case ev.Acknowledged() | ev.PublishFailed():
                 self.on_answer(effect)
             case ev.Dial():
-                task = self.context.loop.create_task(self._dial(effect.link, effect.url))
-                self.context.dialling.add(task)
-                task.add_done_callback(self.context.dialling.discard)
+                self._dial(effect.link, effect.url)
             case ev.Disconnect():
-                link = self._links.get(effect.link)
+                link = self._links.pop(effect.link, None)
                 if link is not None:
                     link.disconnect(effect.abort)
+                    dial = self.context.dialling.get(link)
+                    if dial is not None:  # else the connection would be made later, for nobody
+                        dial.cancel()
             case ev.LinkUp():
                 self.broker = effect.broker
             case ev.LinkDown():
@@ -193,18 +195,22 @@ class LoadClient:
             self.context.meter.resumed(self.broker, effect.seconds)
             self.context.faults.resumed(self.name, effect.seconds)
 
-    async def _dial(self, number: int, url: str) -> None:
-        """Connect to `url` as the link `number`, from the next source address. Report a failure to the core as the end
-        of the link, with code 1006."""
+    def _dial(self, number: int, url: str) -> None:
+        """Begin to connect to `url` as the link `number`, from the next source address. Report a failure to the core as
+        the end of the link, with code 1006."""
         parts = urlsplit(url)
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        link = self._links[number] = LinkProtocol(self, number, self.context.codec, parts.netloc, path)
+        dialling = self.context.dialling
+        dialling[link] = self.context.loop.create_task(self._connect(number, link, parts))
+        dialling[link].add_done_callback(lambda _: dialling.pop(link))
+
+    async def _connect(self, number: int, link: LinkProtocol, parts: SplitResult) -> None:
         secure = parts.scheme == "wss"
         port = parts.port or (443 if secure else 80)
-        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        protocol = LinkProtocol(self, number, self.context.codec, parts.netloc, path)
-        self._links[number] = protocol
         try:
             await self.context.loop.create_connection(
-                lambda: protocol, parts.hostname or "", port, ssl=secure or None, local_addr=self.context.next_source()
+                lambda: link, parts.hostname or "", port, ssl=secure or None, local_addr=self.context.next_source()
             )
         except OSError as error:
             from_system = error.errno is not None and error.errno > 0 and not isinstance(error, ssl.SSLError)

@@ -44,7 +44,7 @@ class LinkOwner(Protocol):
 class LinkProtocol(asyncio.Protocol):
     """A client's link. It calls its owner's `link_up` after the handshake, `link_received` with the messages of
     received data and its size in bytes, and `link_down` once, when the connection ends. Data that is only a part of a
-    frame is received without messages. Pings are answered here and not reported."""
+    frame, or only control frames, is received without messages. Pings are answered here."""
 
     __slots__ = (
         "_code",
@@ -116,8 +116,7 @@ class LinkProtocol(asyncio.Protocol):
                 self._write(pong_frame(event.data, os.urandom(4)))
             elif type(event) is CloseReceived:
                 self._fail(event.code or 1005, event.reason)
-        if messages or not events:
-            self._owner.link_received(self._number, messages, size)
+        self._owner.link_received(self._number, messages, size)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.transport = None
@@ -141,7 +140,7 @@ class LinkProtocol(asyncio.Protocol):
 
     def disconnect(self, abort: bool) -> None:
         """Close the connection: at once with `abort`, else after the waiting messages and a close frame. Nothing
-        happens before the TCP connection is made, or after it has ended.
+        happens before the TCP connection is made, when the owner cancels the dial, or after it has ended.
 
         `link_down` follows, although the client core has already forgotten the link.
         """

@@ -1,4 +1,4 @@
-"""The link of a simulated client to a broker: errors of the handshake, and batching of messages."""
+"""The link of a simulated client to a broker: errors of the handshake, received data, and batching of messages."""
 
 from __future__ import annotations
 
@@ -7,8 +7,18 @@ import asyncio
 import pytest
 from migratory_loadtest.link import LinkProtocol
 from migratory_protocol.codec import MSGPACK
-from migratory_protocol.frames import CloseReceived, FrameEvent, FrameParser, MessageReceived
-from migratory_protocol.messages import BrokerMessage, Bye, Ping, Publish
+from migratory_protocol.frames import (
+    BINARY,
+    CloseReceived,
+    FrameEvent,
+    FrameParser,
+    MessageReceived,
+    PongReceived,
+    encode_frame,
+    ping_frame,
+)
+from migratory_protocol.handshake import accept_key
+from migratory_protocol.messages import BrokerMessage, Bye, Ping, Pong, Publish
 
 
 class Transport:
@@ -63,6 +73,40 @@ def test_answer_that_is_not_a_websocket_is_reported(answer: bytes, reason: str) 
     link.connection_lost(None)
     assert owner.down == [(1006, reason)]
     assert transport.closed
+
+
+class Receiver(Owner):
+    def __init__(self) -> None:
+        super().__init__()
+        self.received: list[tuple[list[BrokerMessage], int]] = []
+
+    def link_up(self, number: int) -> None:
+        pass
+
+    def link_received(self, number: int, messages: list[BrokerMessage], size: int) -> None:
+        self.received.append((messages, size))
+
+
+@pytest.mark.parametrize("content", [b"", b"12"])
+def test_ping_alone_shows_that_the_broker_is_alive_and_its_bytes_are_metered(content: bytes) -> None:
+    owner, transport = Receiver(), Transport()
+    link = LinkProtocol(owner, 1, MSGPACK, "h:1", "/ws")
+    link.connection_made(transport)  # type: ignore[arg-type]
+    lines = transport.written.pop().decode().split("\r\n")
+    (key,) = [line.partition(": ")[2] for line in lines if line.startswith("Sec-WebSocket-Key")]
+    answer = (
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        f"Sec-WebSocket-Accept: {accept_key(key)}\r\nSec-WebSocket-Protocol: {MSGPACK.subprotocol}\r\n\r\n"
+    )
+    link.data_received(answer.encode())
+    ping = ping_frame(content)
+    link.data_received(ping)
+    assert owner.received == [([], len(ping))]
+    (pong,) = _events(transport.written.pop())
+    assert pong == PongReceived(content)
+    both = ping + encode_frame(BINARY, MSGPACK.encode(Pong()))
+    link.data_received(both)
+    assert owner.received[1:] == [([Pong()], len(both))]
 
 
 def _connected() -> tuple[LinkProtocol, Transport]:
