@@ -24,7 +24,7 @@ class FaultRecord:
         self.mark = mark
         self.clients = frozenset(clients)
         self.disconnected: set[str] = set()
-        self.others_disconnected = 0
+        self.others_disconnected: set[str] = set()
         self.changes: Counter[str] = Counter()
         self.resumes: dict[str, float] = {}
 
@@ -49,14 +49,11 @@ class FaultTracker:
             self.faults[-1].changes[client] += 1
 
     def disconnected(self, client: str) -> None:
-        """Record for the latest mark that the client has no link any more. A client of the marked broker is recorded by
-        name, and others only as a number of losses. Do nothing before the first mark."""
+        """Record for the latest mark that the client has no link any more; another time changes nothing. Do nothing
+        before the first mark."""
         if self.faults:
             fault = self.faults[-1]
-            if client in fault.clients:
-                fault.disconnected.add(client)
-            else:
-                fault.others_disconnected += 1
+            (fault.disconnected if client in fault.clients else fault.others_disconnected).add(client)
 
     def resumed(self, client: str, seconds: float) -> None:
         """Record a client's resume time in seconds, for the latest mark whose broker it was connected to and whose
@@ -81,7 +78,7 @@ class FaultTracker:
                     number=fault.mark.number,
                     clients=len(fault.clients),
                     disconnected=len(fault.disconnected),
-                    others_disconnected=fault.others_disconnected,
+                    others_disconnected=len(fault.others_disconnected),
                     changes=Counter(fault.changes.values()),
                     resumes=list(fault.resumes.values()),
                     gaps=[gap for gap in gaps if gap is not None],

@@ -138,7 +138,7 @@ def _totals(result: dict[str, Any]) -> Table:
         table.add_row("rejoined after", f"{kill['rejoined_seconds']:.1f} s")
     if result["marks"]:
         others = sum(mark["others_disconnected"] for mark in result["marks"])
-        table.add_row("disconnected from other brokers", f"{others:,}")
+        table.add_row("clients disconnected from other brokers", f"{others:,}")
     for phase in ("before", "after"):
         clients = result["connections"][phase]
         table.add_row(f"clients {phase}", ", ".join(f"{name} {clients[name]:,}" for name in sorted(clients)) or "-")

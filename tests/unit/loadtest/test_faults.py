@@ -42,7 +42,7 @@ def test_lost_link_counts_for_the_last_mark_and_the_slowest_resume_counts() -> N
     faults = FaultTracker()
     faults.disconnected("early")  # before any mark: not counted
     faults.begin(MarkFault(0, 3 * S, "kill", "b-1"), ["a", "b", "c"])
-    for client, seconds in (("a", 1.0), ("b", 2.0), ("b", 0.5), ("stranger", 9.0)):
+    for client, seconds in (("a", 1.0), ("b", 2.0), ("b", 0.5), ("stranger", 9.0), ("stranger", 1.0)):
         faults.disconnected(client)
         faults.resumed(client, seconds)
     faults.disconnected("c")

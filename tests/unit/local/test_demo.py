@@ -176,7 +176,7 @@ def test_totals_show_disconnected_clients_of_other_brokers() -> None:
     load.marks[0].others_disconnected = 7
     console = Console(record=True, width=140, file=io.StringIO())
     console.print(_totals(result_of(load).to_json()))
-    assert re.search(r"disconnected from other brokers\W+7\b", console.export_text())
+    assert re.search(r"clients disconnected from other brokers\W+7\b", console.export_text())
 
 
 async def test_short_duration_with_a_kill_is_an_error(cluster: MigratoryCluster, tmp_path: Path) -> None:
