@@ -7,7 +7,6 @@ to anybody but the processes that are given `ca.crt`.
 from __future__ import annotations
 
 import ipaddress
-import os
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,6 +16,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from migratory_local.cluster.state import write_secret
 
 VALIDITY = timedelta(days=30)
 """The time for which a certificate is valid. A cluster for development is started anew long before its end."""
@@ -72,27 +73,21 @@ def write_certificates(
 ) -> None:
     """Write `ca.crt`, and `NAME.crt` and `NAME.key` for each broker, into the folder, which is created for this user
     only. A broker's certificate has its name, for its peers, and `localhost` and the address `host`, for clients.
-    Earlier files are replaced. Raise OSError if they cannot be written.
+    Earlier files are replaced. Raise OSError if the folder or a certificate cannot be written.
 
     :param members: addresses of ZooKeeper's members, for which `zookeeper.pem` is written: a key and its certificate;
         with none it is not written.
+    :raises LocalError: a key cannot be written.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     (folder / "ca.crt").write_bytes(authority.certificate)
     for broker in brokers:
         certificate, key = authority.issue([broker, "localhost", host])
         (folder / f"{broker}.crt").write_bytes(certificate)
-        _write_private(folder / f"{broker}.key", key)
+        write_secret(folder / f"{broker}.key", key)
     if members:
         certificate, key = authority.issue(members)
-        _write_private(folder / "zookeeper.pem", key + certificate)
-
-
-def _write_private(path: Path, content: bytes) -> None:
-    """Write a file that only its user can read. One that exists keeps its permissions."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(descriptor, "wb") as file:
-        file.write(content)
+        write_secret(folder / "zookeeper.pem", key + certificate)
 
 
 def _certificate(

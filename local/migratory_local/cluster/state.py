@@ -117,15 +117,17 @@ def write_state(state: ClusterState, folder: Path | None = None) -> Path:
     return path
 
 
-def write_secret(path: Path, text: str) -> None:
-    """Write a file that only this user may read, in place of an earlier one.
+def write_secret(path: Path, content: str | bytes) -> None:
+    """Write a file that only this user may read, in place of an earlier one, whose permissions it does not take over.
 
     :raises LocalError: it cannot be written.
     """
+    part = path.with_name(f"{path.name}.part")  # a broker that reads its key again finds the old file or the new one
     try:
-        path.unlink(missing_ok=True)
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(text)
+        part.unlink(missing_ok=True)
+        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+        part.replace(path)
     except OSError as error:
         raise LocalError(f"cannot write {path}: {error.strerror}") from error
 

@@ -15,6 +15,7 @@ from migratory_local.cluster.state import (
     own_start_time,
     running_clusters,
     state_folder,
+    write_secret,
     write_state,
 )
 
@@ -101,3 +102,20 @@ def test_file_as_work_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(LocalError, match="as work folder"):
         WorkdirLock(tmp_path / "file").acquire()
+
+
+@pytest.mark.parametrize(("content", "written"), [("token", b"token"), (b"key", b"key")])
+def test_secret_is_private_whatever_file_was_there(tmp_path: Path, content: str | bytes, written: bytes) -> None:
+    path = tmp_path / "secret"
+    for stale in (path, path.with_name("secret.part")):
+        stale.write_text("before")
+        stale.chmod(0o644)
+    write_secret(path, content)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.read_bytes() == written
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_secret_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(LocalError, match=r"cannot write .*: No such file or directory"):
+        write_secret(tmp_path / "missing" / "secret", "token")
