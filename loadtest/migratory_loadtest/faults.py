@@ -16,9 +16,9 @@ from migratory_loadtest.worker_messages import FaultSummary, MarkFault
 
 class FaultRecord:
     """The link losses of clients between one mark and the next, and their resumes. `clients` are those that were
-    connected to the marked broker at the mark, `disconnected` those of them that lost their link. `others_disconnected`
-    counts the links that all other clients lost. `changes` counts links lost or replaced by client, and `resumes` has
-    the longest resume time of each disconnected client, in seconds."""
+    connected to the marked broker at the mark, `disconnected` those of them that lost their link, and
+    `others_disconnected` all other clients that did. `changes` counts links lost or replaced by client, and `resumes`
+    has the longest resume time of each disconnected client, in seconds."""
 
     def __init__(self, mark: MarkFault, clients: Iterable[str]) -> None:
         self.mark = mark

@@ -111,7 +111,7 @@ class FaultRecovery(Struct, kw_only=True):
     resumed: int
     within_limit: int
     slowest: float | None = None  # seconds
-    others_disconnected: int = 0  # links that all other clients lost after the mark
+    others_disconnected: int = 0  # all other clients that lost their link after the mark
     # "2": clients that changed connections twice before the next mark; clients without a change are left out
     clients_by_reconnects: dict[str, int] = field(default_factory=dict)
     silent_groups: int = 0  # pairs of publisher and group without an acknowledgement after the mark

@@ -19,10 +19,11 @@ from migratory_loadtest.workload import MIN_PAYLOAD_BYTES
 HIGHEST_PORT = 65535
 
 
-def read_address(text: str) -> tuple[str, int]:
-    """Return host and port of HOST:PORT, with a port from 1 to 65535. Brackets around an IPv6 host are removed.
+def read_metrics_listen(text: str) -> tuple[str, int]:
+    """Return host and port of `metrics_listen`, HOST:PORT with a port from 1 to 65535. Brackets around an IPv6 host are
+    removed.
 
-    :raises ValueError: the text has another form; the message names the field `metrics_listen`.
+    :raises ValueError: the text has another form.
     """
     host, colon, port = text.rpartition(":")
     if not (colon and host and port.isdecimal() and 0 < int(port) <= HIGHEST_PORT):
@@ -87,7 +88,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
                 raise ValueError(f"{name}: {getattr(self, name)} is not allowed; use a finite number above 0")
         bucket_bounds(self.thresholds)
         if self.metrics_listen:
-            last = read_address(self.metrics_listen)[1] + self.worker_count() - 1
+            last = read_metrics_listen(self.metrics_listen)[1] + self.worker_count() - 1
             if last > HIGHEST_PORT:
                 raise ValueError(
                     f"metrics_listen: the last worker's port would be {last}; the highest allowed is {HIGHEST_PORT}"
@@ -104,7 +105,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
         """Return host and port on which the worker of this number serves /metrics. Port 0 means any free port."""
         if not self.metrics_listen:
             return "127.0.0.1", 0
-        host, port = read_address(self.metrics_listen)
+        host, port = read_metrics_listen(self.metrics_listen)
         return host, port + worker
 
     def source_addresses(self) -> list[str]:

@@ -129,7 +129,7 @@ class HistogramData(Struct, array_like=True):
 
 class FaultSummary(Struct):
     """The recovery of this worker's clients from the marked fault of this number. `clients` and `disconnected` are
-    numbers of clients of the marked broker; `others_disconnected` counts the links that all other clients lost."""
+    numbers of clients of the marked broker; `others_disconnected` is the number of all others that lost their link."""
 
     number: int
     clients: int = 0

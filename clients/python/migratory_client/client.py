@@ -112,8 +112,8 @@ class Client:
     # ---- lifecycle ---------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Open the client, and wait until a broker serves it. If it is open already, or another call opens it, wait in the
-        same way: return at once while a broker serves it, and otherwise when one does again.
+        """Open the client, and wait until a broker serves it. If it is open already, or another call opens it, only
+        wait: return at once while a broker serves it, and otherwise when one does again.
 
         Raise ConnectError when no broker accepts the client within `open_timeout` (the client is then closed if this
         call opened it), or when a broker refuses its token for good (it is then closed). Raise Closed when the client

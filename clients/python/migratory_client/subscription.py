@@ -87,7 +87,7 @@ class Subscription:
                     return item
                 if isinstance(item, ev.SubscribeRefused):
                     raise errors.SubscribeError(item.code, f"{item.topic}: {item.text}" if item.topic else item.text)
-                self._report_gap(item)
+                self._take_receipt(item)
             if self._taken_over:
                 topic = self._taken_over.popleft()
                 raise errors.SubscribeError("taken_over", f"{topic}: a newer subscription of this client took it over")
@@ -152,10 +152,10 @@ class Subscription:
             self._buffered[item.topic] = item.after
         self._wake()
 
-    def _report_gap(self, receipt: ev.Receipt) -> None:
-        """Report a receipt when the application reaches it in the stream: if publications are missing, call `on_gap` or
-        raise GapError. Before that, move the reached position to where the stream begins or, after a reset, continues.
-        A receipt without a gap, or the `reset` of a stream that had no position, is not reported."""
+    def _take_receipt(self, receipt: ev.Receipt) -> None:
+        """Move the reached position to where the stream begins or, after a reset, continues, when the application
+        reaches the receipt in the stream. Then, if publications are missing, call `on_gap` or raise GapError. A receipt
+        without a gap, or the `reset` of a stream that had no position, is not reported."""
         if receipt.after is not None and (receipt.kind == "reset" or receipt.topic not in self._seen):
             self._seen[receipt.topic] = receipt.after
         if receipt.kind == "complete" or (receipt.kind == "reset" and not receipt.resumed):

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NoReturn
 from urllib.parse import urljoin
 
 from migratory_resources import MigratoryCluster
@@ -77,7 +77,7 @@ async def run_up(
     source: Path | None = None,
     dev_tls: bool = False,
     say: Callable[[str], None] = print,
-) -> int:
+) -> NoReturn:
     """Run a cluster until cancelled; it does not return. When cancelled, and on any error, end everything that was
     started. A state file names the cluster to other commands meanwhile.
 
