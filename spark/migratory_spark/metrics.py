@@ -11,6 +11,8 @@ PUBLISH_GAP = "migratory_publish_gap_seconds"
 PUBLISH = "migratory_publish_seconds"
 SQUARES = {LATENCY: "migratory_delivery_latency_seconds_squared_total"}
 """By histogram, the counter of squares that makes its standard deviation exact."""
+SQUARED = {counter: histogram for histogram, counter in SQUARES.items()}
+"""By counter of squares, its histogram."""
 HISTOGRAMS = (LATENCY, RESUME, PUBLISH_GAP, PUBLISH)
 
 EXPECTED = "migratory_expected_total"

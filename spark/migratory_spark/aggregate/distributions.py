@@ -62,12 +62,12 @@ class Distribution:
     """A distribution of observations in seconds, from the buckets and sums of one or more exporters. `parts` has the
     buckets, one entry for each set of bounds or for each exporter.
 
-    `sum` is the sum of the observations, `squares` the sum of their squares. `squares` is None if an exporter has no
-    counter of squares; then the deviation is unknown.
+    `sum` is the sum of the observations, `squares` the sum of their squares. Each is None if an exporter has no counter
+    of it; then mean or deviation is unknown.
     """
 
     parts: tuple[BucketCounts, ...] = ()
-    sum: float = 0.0
+    sum: float | None = 0.0
     squares: float | None = None
 
     @classmethod
@@ -81,13 +81,14 @@ class Distribution:
 
     @classmethod
     def merged(cls, parts: Iterable[Distribution]) -> Distribution:
-        """Return the distribution of all observations of `parts`. If a part has no sum of squares, or there is no part,
-        the result has none."""
+        """Return the distribution of all observations of `parts`. If a part has no sum or no sum of squares, the result
+        has none. It has no sum of squares if there is no part."""
         distributions = list(parts)
+        sums = [distribution.sum for distribution in distributions if distribution.sum is not None]
         squares = [distribution.squares for distribution in distributions if distribution.squares is not None]
         return cls(
             tuple(part for distribution in distributions for part in distribution.parts),
-            math.fsum(distribution.sum for distribution in distributions),
+            math.fsum(sums) if len(sums) == len(distributions) else None,
             math.fsum(squares) if distributions and len(squares) == len(distributions) else None,
         )
 
@@ -98,17 +99,17 @@ class Distribution:
 
     @property
     def mean(self) -> float | None:
-        """The mean in seconds, or None without observations."""
-        return self.sum / self.count if self.count else None
+        """The mean in seconds, or None without observations or without a sum."""
+        return self.sum / self.count if self.count and self.sum is not None else None
 
     @property
     def deviation(self) -> float | None:
-        """The population standard deviation in seconds, exact up to rounding; None without observations or without a
-        sum of squares."""
-        count = self.count
-        if not count or self.squares is None:
+        """The population standard deviation in seconds, exact up to rounding; None without observations, without a sum
+        or without a sum of squares."""
+        mean = self.mean
+        if mean is None or self.squares is None:
             return None
-        return math.sqrt(max(0.0, self.squares / count - (self.sum / count) ** 2))
+        return math.sqrt(max(0.0, self.squares / self.count - mean**2))
 
     @cached_property
     def common(self) -> BucketCounts:

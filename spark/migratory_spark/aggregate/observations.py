@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -102,8 +102,8 @@ class Observations:
         Raises ValueError unless the interval's ends are edges of the grid.
 
         :param histogram: the metric's name without `_bucket`.
-        :param where: selects groups. Buckets without a layout are left out; the sum and the sum of squares include
-            their observations all the same.
+        :param where: selects groups. Exporters whose buckets have no layout are left out, also of the sum and the sum
+            of squares. `outside_buckets` is the number of their observations.
         """
         columns = self._columns(interval)
         by_layout: dict[int, npt.NDArray[np.float64]] = {}
@@ -114,19 +114,34 @@ class Observations:
         return Distribution(
             tuple(BucketCounts.from_increases(self.bounds[layout], counts)
                   for layout, counts in sorted(by_layout.items())),
-            self.total(f"{histogram}_sum", where, interval),
-            self._squares(histogram, where, interval),
+            self._sum_in_buckets(histogram, f"{histogram}_sum", where, interval),
+            self._sum_in_buckets(histogram, SQUARES[histogram], where, interval) if histogram in SQUARES else None,
         )  # fmt: skip
 
-    def _squares(self, histogram: str, where: GroupFilter, interval: Interval | None) -> float | None:
-        """Return the sum of squares of a histogram's observations. Return None if a broker, clock and phase of the
-        histogram have no counter of squares, or the histogram has none at all."""
-        squares = SQUARES.get(histogram)
-        if squares is None:
-            return None
-        counted = {(group.broker, group.clock, group.phase) for group in self.groups(squares, where)}
-        needed = {(group.broker, group.clock, group.phase) for group in self.groups(f"{histogram}_bucket", where)}
-        return self.total(squares, where, interval) if needed <= counted else None
+    def outside_buckets(self, histogram: str, where: GroupFilter = any_group, interval: Interval | None = None) -> int:
+        """Return the number of a histogram's observations in the interval that its exporters counted, and that are in
+        no bucket of a layout: `distribution` leaves them out. An exporter, or a relabeling rule that dropped series,
+        left out the infinite bucket. Raises ValueError unless the interval's ends are edges of the grid."""
+        columns = self._columns(interval)
+        # By group, so that an exporter without `_count` does not hide observations of one without buckets.
+        outside = 0
+        for group in self.groups(f"{histogram}_count", where):
+            buckets = self.totals.get(replace(group, metric=f"{histogram}_bucket"))
+            inside = 0.0 if buckets is None or group.layout == NO_LAYOUT else float(buckets[columns].sum(axis=0).max())
+            outside += max(0, round(float(self.totals[group][columns].sum()) - inside))
+        return outside
+
+    def _sum_in_buckets(
+        self, histogram: str, counter: str, where: GroupFilter, interval: Interval | None
+    ) -> float | None:
+        """Return the total of `counter`, the sum of a histogram's observations or of their squares, of the exporters
+        whose buckets have a layout. Return None if one of them has no such counter."""
+
+        def in_buckets(group: SeriesGroup) -> bool:
+            return group.layout != NO_LAYOUT and where(group)
+
+        needed = {replace(group, metric=counter) for group in self.groups(f"{histogram}_bucket", in_buckets)}
+        return self.total(counter, in_buckets, interval) if needed <= self.totals.keys() else None
 
     def layouts(self, histogram: str) -> set[int]:
         """Return the numbers of the layouts (sets of bucket bounds) of the exporters of `histogram`. NO_LAYOUT among
@@ -159,12 +174,12 @@ def plan_totals(catalog: SeriesCatalog, grid: TimeGrid) -> tuple[TotalsPlan, Gro
     group_rows: GroupRows = {}
     count = 0
     for group in sorted({entry.group for entry in scraped}):
-        wide = 1 if group.layout == NO_LAYOUT else len(catalog.layouts[group.layout])
+        wide = len(catalog.layouts[group.layout]) if group.has_bounds else 1
         group_rows[group] = count, wide
         count += wide
     row_of = {
         entry.stats.series: group_rows[entry.group][0]
-        + (0 if entry.group.layout == NO_LAYOUT else catalog.layouts[entry.group.layout].index(entry.bound or 0.0))
+        + (catalog.layouts[entry.group.layout].index(entry.bound or 0.0) if entry.group.has_bounds else 0)
         for entry in scraped
     }
     rows = [row_of.get(entry.stats.series, -1) for entry in catalog.entries]
@@ -183,7 +198,7 @@ def build_observations(catalog: SeriesCatalog, grid: TimeGrid, group_rows: Group
         inside = slice(*np.searchsorted(totals.keys, (first * len(grid), (first + wide) * len(grid))).tolist())
         table = np.zeros((wide, len(grid)))
         table[np.divmod(totals.keys[inside] - first * len(grid), len(grid))] = values[inside]
-        by_group[group] = table[0] if group.layout == NO_LAYOUT else np.ascontiguousarray(table.T)
+        by_group[group] = np.ascontiguousarray(table.T) if group.has_bounds else table[0]
     older = sum(entry.predates_window for entry in catalog.counters if entry.was_scraped(grid.edges[0], grid.edges[-1]))
     return Observations(grid, dict(enumerate(catalog.layouts)), by_group, older, _scraped_intervals(catalog))
 
@@ -205,4 +220,8 @@ def _scraped_intervals(catalog: SeriesCatalog) -> dict[str, list[Interval]]:
 
 def histograms_with_different_buckets(observations: Observations) -> list[str]:
     """Return the names of the histograms that have buckets of more than one layout, or of one layout and none."""
-    return [name for name in HISTOGRAMS if len(observations.layouts(name)) > 1]
+    return [
+        name
+        for name in HISTOGRAMS
+        if len({observations.bounds.get(layout) for layout in observations.layouts(name)}) > 1
+    ]

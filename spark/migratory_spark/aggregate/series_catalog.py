@@ -19,6 +19,7 @@ from migratory_spark.metrics import (
     CLIENTS,
     LABELS,
     PROCESS_START,
+    SQUARED,
     counters,
     family,
     is_counter,
@@ -35,9 +36,10 @@ Bounds = tuple[float, ...]
 class SeriesGroup:
     """The key of series whose increases are added up: a metric and the labels that a report distinguishes.
 
-    `layout` is the number of a histogram's set of bucket bounds. It is NO_LAYOUT for a series that is no bucket, for a
-    bucket that appeared or vanished when another release of the exporter started, and for buckets of a histogram
-    without the infinite one.
+    `layout` is the number of a histogram's set of bucket bounds. The histogram's `_count` has it as well, and its sum
+    and its counter of squares if they have the same observations as its infinite bucket. It is NO_LAYOUT for other
+    series, for a bucket that appeared or vanished when another release of the exporter started, and for all series of a
+    histogram without the infinite bucket.
     """
 
     metric: str
@@ -47,6 +49,11 @@ class SeriesGroup:
     layout: int
     reason: str
     receipt: str
+
+    @property
+    def has_bounds(self) -> bool:
+        """True for buckets with a layout, which have a total for each bound of it."""
+        return self.layout != NO_LAYOUT and self.metric.endswith("_bucket")
 
 
 NO_LAYOUT = -1
@@ -111,7 +118,8 @@ class SampleStatistics:
 @dataclass(slots=True, frozen=True)
 class SeriesCatalog:
     """All series of a report, sorted by fingerprint (hash of metric and labels). `layouts` are the sets of bucket
-    bounds, each sorted with the infinite bound last."""
+    bounds, each sorted with the infinite bound last. Histograms with equal bounds have different layouts if one has a
+    sum, a counter of squares or a `_count` that the other lacks."""
 
     entries: tuple[CatalogEntry, ...]
     layouts: tuple[Bounds, ...]
@@ -310,24 +318,33 @@ def _bound(stats: SeriesStats) -> float | None:
 
 
 def _layouts(series: Sequence[SeriesStats], bounds: dict[int, float]) -> tuple[dict[int, int], tuple[Bounds, ...]]:
-    """Return the layout number of each bucket, by the fingerprint of its series, and the bounds of each layout.
+    """Return the layout number of each series of a histogram that has one (see SeriesGroup), by the fingerprint of the
+    series, and the bounds of each layout.
 
     A layout is the set of bounds that one histogram has in all scrapes. All buckets of a scrape come together: one that
     appeared later than its siblings, or vanished earlier, belongs to another release of the exporter. (The number of
     samples says nothing, since samples may be repeated in part.) The bucket without an upper bound holds every
     observation and always belongs to the layout. A histogram without that bucket has no layout, because the number of
     observations that the others leave out is unknown.
+
+    A sum or counter of squares that was not scraped as long as the infinite bucket has other observations. It belongs
+    to no layout, as if the exporter had none.
     """
     histograms: dict[Key, list[SeriesStats]] = {}
+    others: dict[Key, list[SeriesStats]] = {}
     for stats in series:
         if stats.metric.endswith("_bucket"):
-            histograms.setdefault((stats.metric, _siblings(stats)), []).append(stats)
-    by_bounds: dict[Bounds, list[int]] = {}
-    for buckets in histograms.values():
+            histograms.setdefault(_siblings(stats), []).append(stats)
+        elif stats.metric.endswith(("_sum", "_count")):
+            others.setdefault(_siblings(stats), []).append(stats)
+        elif stats.metric in SQUARED:
+            others.setdefault((SQUARED[stats.metric], *_siblings(stats)[1:]), []).append(stats)
+    by_parts: dict[tuple[Bounds, tuple[str, ...]], list[int]] = {}
+    for key, buckets in histograms.items():
         since = min([bucket.first for bucket in buckets if bucket.first is not None], default=None)
         until = max([bucket.last for bucket in buckets if bucket.last is not None], default=None)
         always = [
-            bucket.series
+            bucket
             for bucket in buckets
             if bucket.series in bounds
             and (
@@ -335,7 +352,17 @@ def _layouts(series: Sequence[SeriesStats], bounds: dict[int, float]) -> tuple[d
                 or (since is not None and (bucket.first, bucket.last) == (since, until))
             )
         ]  # fmt: skip
-        if any(math.isinf(bounds[bucket]) for bucket in always):
-            by_bounds.setdefault(tuple(sorted({bounds[bucket] for bucket in always})), []).extend(always)
-    layouts = tuple(sorted(by_bounds))
-    return {bucket: number for number, layout in enumerate(layouts) for bucket in by_bounds[layout]}, layouts
+        infinite = next((bucket for bucket in always if math.isinf(bounds[bucket.series])), None)
+        if infinite is not None:
+            scraped = infinite.first, infinite.last
+            parts = [
+                other
+                for other in others.get(key, ())
+                if other.metric.endswith("_count") or (other.first, other.last) == scraped
+            ]
+            layout = tuple(sorted({bounds[bucket.series] for bucket in always}))
+            names = tuple(sorted({part.metric for part in parts}))
+            by_parts.setdefault((layout, names), []).extend(stats.series for stats in (*always, *parts))
+    numbered = sorted(by_parts)
+    layout_of = {series: number for number, layout in enumerate(numbered) for series in by_parts[layout]}
+    return layout_of, tuple(layout for layout, _ in numbered)

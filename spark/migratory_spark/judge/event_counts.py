@@ -114,8 +114,7 @@ def _within_threshold(
     def count(interval: Interval) -> EventCounts:
         distribution = observations.distribution(histogram, where, interval)
         in_buckets = round(distribution.count)
-        # Counted but in no bucket: an exporter, or a relabeling rule that dropped series, left out the infinite bucket.
-        outside = max(0, observations.count(f"{histogram}_count", where, interval) - in_buckets)
+        outside = observations.outside_buckets(histogram, where, interval)
         if not in_buckets + outside:
             return EventCounts(None, None, nothing)
         within, exact = distribution.at_most(threshold)

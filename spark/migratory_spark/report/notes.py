@@ -101,8 +101,8 @@ def _histograms(samples: SampleCounts, observations: Observations, interval: Int
     """Yield notes on histograms with different buckets, and on observations in no bucket or above the highest bound."""
     for histogram in metrics.HISTOGRAMS:
         distribution = observations.distribution(histogram, interval=interval)
-        if (outside := observations.count(f"{histogram}_count", interval=interval) - round(distribution.count)) > 0:
-            yield f"{outside} values of {histogram} are in no bucket: quantiles leave them out"
+        if outside := observations.outside_buckets(histogram, interval=interval):
+            yield f"{outside} values of {histogram} are in no bucket: quantiles, mean and deviation leave them out"
         shared = len(distribution.common.bounds)
         if not distribution.count or histogram not in samples.different_buckets:
             continue

@@ -439,3 +439,55 @@ def test_links_lost_long_before_the_first_scrape_are_no_wave() -> None:
         report = plain_report(samples, 0, 600)
         assert report["delivery"]["reconnects"] == 8
         assert [incident["kind"] for incident in report["incidents"]] == ["reconnect wave"] * waves
+
+
+def with_sums(
+    second: int, bound: dict[str, float], seconds_each: float, squares: bool = True, **labels: str
+) -> list[Sample]:
+    """Return the samples of one scrape of an exporter with ten deliveries a second, of `seconds_each` seconds each."""
+    count = 10.0 * second
+    rows = latencies(second, {le: count * share for le, share in bound.items()}, count, **labels)
+    every = {**LABELS, "broker": "b0", "clock": "same", "phase": "live", **labels}
+    rows.append((f"{LATENCY}_sum", every, second * 1000, count * seconds_each))
+    if squares:
+        rows.append((f"{LATENCY}_squared_total", every, second * 1000, count * seconds_each**2))
+    return rows
+
+
+WHOLE = {"1": 1.0, "+Inf": 1.0}
+
+
+def test_an_exporter_without_an_infinite_bucket_is_left_out_of_mean_and_deviation_as_well() -> None:
+    samples = [row for second in range(101) for row in (
+        *with_sums(second, WHOLE, 1.0), *with_sums(second, {"1": 1.0}, 0.5, instance="w2"))]  # fmt: skip
+    report = plain_report(samples, 0, 100, [FAST])
+    latency = report["latency_ms"]["all"]
+    assert (latency["count"], latency["mean"], latency["stdev"]) == (1000, 1000.0, 0.0)
+    assert any(
+        "1000 values" in note and "in no bucket: quantiles, mean and deviation leave them out" in note
+        for note in report["notes"]
+    )
+
+
+def test_mean_and_deviation_are_unknown_if_an_exporter_lacks_their_sums() -> None:
+    """Another exporter of the same broker that has the sums does not hide that one has none, and equal buckets are not
+    reported as different ones."""
+    samples = [row for second in range(101) for row in (
+        *with_sums(second, WHOLE, 1.0), *with_sums(second, WHOLE, 1.0, squares=False, instance="w2"))]  # fmt: skip
+    report = plain_report(samples, 0, 100, [FAST])
+    latency = report["latency_ms"]["all"]
+    assert (latency["count"], latency["mean"], latency["stdev"]) == (2000, 1000.0, None)
+    assert not any("different buckets" in note for note in report["notes"])
+    samples = [row for row in samples if row[1]["instance"] == "w" or not row[0].endswith("_sum")]
+    latency = plain_report(samples, 0, 100, [FAST])["latency_ms"]["all"]
+    assert (latency["count"], latency["mean"], latency["stdev"]) == (2000, None, None)
+
+
+def test_an_exporter_without_a_count_does_not_hide_deliveries_in_no_bucket() -> None:
+    samples = [
+        *steadily(range(101), {"0.25": 1.0, "+Inf": 1.0}, counted=False),
+        *steadily(range(101), {"0.25": 1.0}, instance="w2"),
+    ]
+    report = plain_report(samples, 0, 100, [FAST])
+    assert report["objectives"][0]["total"] == 2000
+    assert any("1000 values" in note for note in report["notes"])

@@ -162,7 +162,7 @@ def test_no_interruption_meets_the_target_only_if_interruptions_were_counted() -
 def resumes(good: float, all_: float) -> Rows:
     return {
         group("migratory_resume_seconds_bucket", 2): [[good, all_], [0.0, 0.0]],
-        group("migratory_resume_seconds_count"): [all_, 0.0],
+        group("migratory_resume_seconds_count", 2): [all_, 0.0],
     }
 
 
