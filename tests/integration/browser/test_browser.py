@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import urljoin
+from urllib.parse import urljoin, urlsplit
 
 import psutil
 import pytest
@@ -29,6 +29,7 @@ from migratory_testing.browser import Browser
 from migratory_testing.chromium import Chromium
 from migratory_testing.firefox import Firefox
 from migratory_testing.javascript import CLIENT, axe, node
+from migratory_testing.nginx import Nginx
 from migratory_testing.processes import descendants, runs
 from migratory_testing.tokens import SECRET, sign
 from migratory_testing.waiting import poll
@@ -53,6 +54,7 @@ spec:
   topics: {{groups: {groups}, cache: {{minAge: 3m}}}}
   security:
     anonymous: true
+    hosts: [127.0.0.1, brokers]
     administration: {{tokens: [{digest}]}}
     tokens: {{leeway: 0s, keys: [{{algorithms: [HS256], file: {secret}}}]}}
     rules:
@@ -62,7 +64,7 @@ spec:
 
 class Cluster:
     """Three brokers that `migratory up` runs, and starts again when they are killed. Clients may come without a token,
-    or with one. `urls` has the brokers' addresses by name."""
+    or with one. `urls` has the brokers' addresses by name, `console` is that of a console."""
 
     def __init__(self, folder: Path) -> None:
         secret = folder / "secret"
@@ -87,6 +89,7 @@ class Cluster:
             self.end()
             raise
         self.urls = {broker.name: broker.url for broker in self._brokers}
+        self.console = urljoin(self._brokers[0].url.replace("ws", "http", 1), "/console")
 
     def bystander(self, topic: str, publisher: str) -> str:
         """Return the name of a broker that does not coordinate the topic, and is not the publisher's: publications go
@@ -482,10 +485,10 @@ NAME_OF_FOCUS = """(({id, tagName, textContent}, title) =>
 class ConsolePage:
     """The console's page."""
 
-    def __init__(self, browser: Chromium, cluster: Cluster) -> None:
+    def __init__(self, browser: Browser, address: str) -> None:
         self.ask = browser.ask
         self._browser = browser
-        self._address = urljoin(next(iter(cluster.urls.values())).replace("ws", "http", 1), "/console")
+        self._address = address
 
     def open(self) -> None:
         """Load the page, which then lacks a token."""
@@ -508,11 +511,6 @@ class ConsolePage:
         found = self.ask("axe.run().then(({passes, violations}) => ({passes, violations}))")
         assert {"color-contrast", "label", "button-name"} <= {rule["id"] for rule in found["passes"]}
         return [(rule["id"], node["html"]) for rule in found["violations"] for node in rule["nodes"]]
-
-    def next_focus(self) -> str:
-        """Press Tab, and return the id or the text of the element that gets the focus, "" when it leaves the page."""
-        self._browser.press("Tab", 9)
-        return str(self.ask(NAME_OF_FOCUS))
 
     def wait(self, name: str, pattern: str) -> str:
         """Wait until an element has a text that matches, and return the text."""
@@ -539,7 +537,7 @@ def test_console_says_that_a_broker_died_and_goes_on_following(cluster: Cluster,
     topic, payload = "<b>console</b>", "<img src=x onerror=alert(1)>"
     cluster.wait_ready()
     with SyncClient([*cluster.urls.values()]) as publisher, Chromium(tmp_path) as browser:
-        page = ConsolePage(browser, cluster)
+        page = ConsolePage(browser, cluster.console)
         page.open()
         assert page.ask("document.getElementById('tokens').open") is True
         page.submit("use-tokens", **{"status-token": "a wrong one"})
@@ -579,6 +577,27 @@ def test_console_says_that_a_broker_died_and_goes_on_following(cluster: Cluster,
         assert [url for url in browser.requests if not url.startswith((*own, "data:"))] == []
 
 
+def test_console_needs_nothing_but_a_proxy_below_a_path(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.wait_ready()
+    brokers = [urlsplit(url).netloc for url in cluster.urls.values()]
+    # The browser reaches nothing but nginx, which passes no WebSocket on, and sends each request to another broker.
+    only_nginx = """add_header Content-Security-Policy "connect-src 'self'";"""
+    with Nginx(tmp_path / "nginx", brokers, "/feeds", only_nginx) as nginx, Firefox(tmp_path) as browser:
+        page = ConsolePage(browser, f"{nginx.url}/console/")
+        page.open()
+        assert page.ask("location.pathname") == "/feeds/console"
+        page.submit("use-tokens", **{"status-token": STATUS_TOKEN})
+        page.wait("now", r"brokers ready\s+3 of 3")
+        page.submit("publish", topic="proxied", payload="latest")
+        page.wait("published", r"^Stored at position \d+:1 ")
+        page.submit("follow")
+        poll(lambda: page.payloads() == ["latest"], "the latest publication", LIMIT)
+        page.submit("publish", payload="live")
+        poll(lambda: page.payloads() == ["latest", "live"], "a live publication", LIMIT)
+        assert page.ask("getComputedStyle(document.getElementById('now')).display") == "grid"
+        assert page.faults() == []
+
+
 FOCUS_IS_VISIBLE = """(({outlineStyle, outlineWidth}) => outlineStyle === "solid" && parseFloat(outlineWidth) >= 2)(
     getComputedStyle(document.activeElement))"""
 
@@ -587,13 +606,19 @@ def test_console_is_used_with_the_keyboard_alone_on_a_phone(cluster: Cluster, tm
     cluster.wait_ready()
     with Chromium(tmp_path) as browser:
         browser.set_screen(390, dark=True)
-        page = ConsolePage(browser, cluster)
+        page = ConsolePage(browser, cluster.console)
         page.open()
         assert page.violations() == []
 
+        def next_focus() -> str:
+            """Press Tab, and return the id or the text of the element that gets the focus, "" when it leaves the
+            page."""
+            browser.press("Tab", 9)
+            return str(page.ask(NAME_OF_FOCUS))
+
         def tab_to(name: str) -> None:
             for _ in range(20):
-                if page.next_focus() == name:
+                if next_focus() == name:
                     assert page.ask(FOCUS_IS_VISIBLE), name
                     return
             raise AssertionError(f"Tab does not reach {name}")
@@ -615,9 +640,9 @@ def test_console_is_used_with_the_keyboard_alone_on_a_phone(cluster: Cluster, tm
         poll(lambda: page.payloads() == ["typed"], "the publication", LIMIT)
 
         # Once around the page: each control and each part that scrolls has its turn, and shows it.
-        poll(lambda: page.next_focus() == "", "the focus leaves the page", LIMIT)
+        poll(lambda: next_focus() == "", "the focus leaves the page", LIMIT)
         reached = []
-        while (name := page.next_focus()) != "":
+        while (name := next_focus()) != "":
             assert page.ask(FOCUS_IS_VISIBLE), name
             reached.append(name)
             assert len(reached) < 30, reached

@@ -5,20 +5,17 @@ when nginx is killed."""
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
-import signal
-import socket
-import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import count, cycle
 from pathlib import Path
 
 import aiohttp
 import pytest
 from migratory_local.cluster.zookeeper import ZooKeeperEnsemble
+from migratory_local.processes.network import free_ports
 from migratory_testing.eventstream import EventStream
+from migratory_testing.nginx import Nginx
 from migratory_testing.processes import Brokers
 from migratory_testing.waiting import until
 
@@ -28,40 +25,10 @@ KILLS = 3
 TOPIC = "http/killed"
 RECOVERY = 60.0
 
-CONFIGURATION = """
-daemon off;
-pid {folder}/pid;
-error_log {folder}/error.log;
-events {{}}
-http {{
-    access_log off;
-    client_body_temp_path {folder}/body;
-    proxy_temp_path {folder}/proxy;
-    fastcgi_temp_path {folder}/fastcgi;
-    uwsgi_temp_path {folder}/uwsgi;
-    scgi_temp_path {folder}/scgi;
-    upstream brokers {{ {servers} }}
-    server {{
-        listen 127.0.0.1:{port};
-        location / {{ proxy_pass http://brokers; }}
-    }}
-}}
-"""
-"""nginx's settings: those that it needs to run anywhere, and none about streams. Buffering, timeouts and HTTP/1.0 to
-the brokers are its defaults."""
-
-
-def free_ports(number: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-
 
 @pytest.fixture
 def ports() -> dict[str, int]:
-    return dict(zip(["b0", "b1", "b2", "nginx"], free_ports(4), strict=True))
+    return dict(zip(["b0", "b1", "b2"], free_ports(3), strict=True))
 
 
 @pytest.fixture
@@ -74,36 +41,10 @@ def brokers(zookeeper_member: ZooKeeperEnsemble, tmp_path: Path, ports: dict[str
         yield running
 
 
-class Nginx:
-    """nginx in a process group of its own: its workers would outlive its first process."""
-
-    def __init__(self, command: list[str]) -> None:
-        self._command = command
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        self._process = subprocess.Popen(self._command, start_new_session=True)
-
-    def kill(self) -> None:
-        """End all its processes at once, if it runs."""
-        if self._process is not None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-            self._process = None
-
-
 @pytest.fixture
 def nginx(tmp_path: Path, ports: dict[str, int]) -> Iterator[Nginx]:
     """Return nginx before the brokers, not started yet."""
-    command = shutil.which("nginx", path="/usr/sbin:/usr/bin")
-    if command is None:
-        pytest.skip("nginx is not installed (make debian)")
-    folder = tmp_path / "nginx"
-    folder.mkdir()
-    servers = " ".join(f"server 127.0.0.1:{ports[name]};" for name in ("b0", "b1", "b2"))
-    configuration = folder / "nginx.conf"
-    configuration.write_text(CONFIGURATION.format(folder=folder, servers=servers, port=ports["nginx"]))
-    proxy = Nginx([command, "-e", f"{folder}/error.log", "-p", str(folder), "-c", str(configuration)])
+    proxy = Nginx(tmp_path / "nginx", [f"127.0.0.1:{port}" for port in ports.values()])
     yield proxy
     proxy.kill()
 
@@ -254,11 +195,11 @@ async def test_nothing_is_lost_or_doubled_behind_nginx_with_its_defaults(
     nginx: Nginx, brokers: Brokers, ports: dict[str, int]
 ) -> None:
     nginx.start()
-    await follow_over_kills([f"http://127.0.0.1:{ports['nginx']}"], "stream", outages_of_brokers(brokers, ports))
+    await follow_over_kills([nginx.url], "stream", outages_of_brokers(brokers, ports))
 
 
 async def test_nothing_is_lost_or_doubled_when_nginx_is_killed(
     nginx: Nginx, brokers: Brokers, ports: dict[str, int]
 ) -> None:
     nginx.start()
-    await follow_over_kills([f"http://127.0.0.1:{ports['nginx']}"], "stream", outages_of_nginx(nginx))
+    await follow_over_kills([nginx.url], "stream", outages_of_nginx(nginx))

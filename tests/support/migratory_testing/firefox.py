@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psutil
@@ -49,13 +49,11 @@ class Firefox(Browser):
     def frozen(self) -> Iterator[None]:
         """Return a context in which the whole browser stands still, as when the machine sleeps."""
         processes = [psutil.Process(self.process.pid), *descendants(self.process.pid)]
-        for process in processes:
-            process.send_signal(signal.SIGSTOP)
+        _send(processes, signal.SIGSTOP)
         try:
             yield
         finally:
-            for process in processes:
-                process.send_signal(signal.SIGCONT)
+            _send(processes, signal.SIGCONT)
 
     def ask(self, expression: str) -> Any:
         target = {"context": self._page}
@@ -70,6 +68,13 @@ class Firefox(Browser):
             self.console.append(json.dumps(parameters))
             if parameters["type"] == "javascript" and _EXCEPTION.match(parameters["text"]):
                 self.exceptions.append(json.dumps(parameters))
+
+
+def _send(processes: Sequence[psutil.Process], number: signal.Signals) -> None:
+    """Send a signal to all processes that still run: a browser ends processes of its own at any time."""
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
 
 
 def _value(found: dict[str, Any]) -> Any:
