@@ -54,7 +54,11 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8080, help="of the page; 0: a free one")
     options = parser.parse_args()
     servers = options.server or SERVERS
-    with ThreadingHTTPServer(("127.0.0.1", options.port), Pages) as pages:
+    try:
+        server = ThreadingHTTPServer(("127.0.0.1", options.port), Pages)
+    except OSError as error:
+        parser.error(f"--port {options.port}: {error.strerror}; choose another port, or 0 for a free one")
+    with server as pages:
         threading.Thread(target=pages.serve_forever, daemon=True).start()
         query = urlencode([("server", url) for url in servers])
         print(f"open http://127.0.0.1:{pages.server_port}/examples/prices/?{query}", flush=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -328,6 +329,15 @@ def example(cluster: Cluster) -> Iterator[str]:
         process.kill()
         with process:  # closes its pipe
             pass
+
+
+def test_example_says_that_its_port_is_in_use() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as used:
+        port = used.getsockname()[1]
+        command = [sys.executable, str(ROOT / "examples" / "prices" / "publish.py"), "--port", str(port)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert f"--port {port}: Address already in use; choose another port" in done.stderr
 
 
 class Page:
