@@ -19,6 +19,9 @@ from websockets.sync.client import ClientConnection, connect
 from migratory_testing.waiting import poll
 
 LIMIT = 60.0
+START = 150.0
+"""Seconds until the browser listens, and then until it takes the first command. Firefox does so once its start has left
+it idle: after 3 s, and after more than 60 s on a machine with ten times as much to do as it can."""
 
 
 class Browser(ABC):
@@ -85,7 +88,7 @@ class Browser(ABC):
         with self.folder.with_suffix(".log").open("wb") as log:
             self.process = subprocess.Popen([self.program, *self.command()], stdout=log, stderr=log)
         try:
-            address = poll(self.find_address, f"{self.program} listens", LIMIT)
+            address = poll(self.find_address, f"{self.program} listens", START)
             self._socket: ClientConnection = self._ending.enter_context(connect(address, max_size=None))
             self.begin()
         except BaseException:
@@ -118,19 +121,21 @@ class Browser(ABC):
         address = self._addresses[-1]
         poll(lambda: self.ask("location.href + document.readyState") == address + "complete", address, LIMIT)
 
-    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Carry out a command and return its result. Raise AssertionError when the browser refuses it."""
+    def call(self, method: str, limit: float = LIMIT, /, **parameters: Any) -> dict[str, Any]:
+        """Carry out a command and return its result. Raise AssertionError when it is refused, TimeoutError after
+        `limit` seconds."""
         self._number += 1
         number = self._number
         self._socket.send(json.dumps({"id": number, "method": method, "params": parameters}))
-        answer = self.receive(lambda message: message.get("id") == number)
+        answer = self.receive(lambda message: message.get("id") == number, limit)
         assert "error" not in answer, answer
         result: dict[str, Any] = answer["result"]
         return result
 
-    def receive(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Handle what the browser sends until a message is wanted, and return that message."""
-        deadline = time.monotonic() + LIMIT
+    def receive(self, wanted: Callable[[dict[str, Any]], bool], limit: float = LIMIT) -> dict[str, Any]:
+        """Handle what the browser sends until a message is wanted, and return that message. Raise TimeoutError after
+        `limit` seconds."""
+        deadline = time.monotonic() + limit
         while True:
             message: dict[str, Any] = json.loads(self._socket.recv(timeout=deadline - time.monotonic()))
             if "method" in message:

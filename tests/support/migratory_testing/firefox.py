@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from migratory_testing.browser import Browser
+from migratory_testing.browser import START, Browser
 from migratory_testing.processes import descendants
 
 _EXCEPTION = re.compile(r"\w+: |uncaught ")
@@ -35,7 +35,7 @@ class Firefox(Browser):
         return f"ws://127.0.0.1:{json.loads(text)['ws_port']}/session"
 
     def begin(self) -> None:
-        self.call("session.new", capabilities={})
+        self.call("session.new", START, capabilities={})
         self.call("session.subscribe", events=["log.entryAdded", "network.beforeRequestSent"])
         self._page = self.call("browsingContext.getTree")["contexts"][0]["context"]
 
