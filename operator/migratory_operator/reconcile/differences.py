@@ -57,15 +57,12 @@ def first_difference(wanted: Object, live: Object) -> str | None:
 
 def foreign_fields(wanted: Object, live: Object) -> list[ForeignField]:
     """Return the fields in the spec of a live object that are not wanted and that another field manager has set, and
-    the entries of lists with keys that are not wanted, whoever has set them. Nothing below a field `metadata` is
-    returned, so no labels and annotations of a pod template, and nothing that belongs to the status."""
+    the entries of lists with keys that are not wanted, except those that only the operator has set: an apply removes
+    these. Nothing below a field `metadata` is returned, so no labels and annotations of a pod template, and nothing
+    that belongs to the status."""
     owned, others = _fields_by_owner(live)
-    theirs, known = _union(others), _union([owned or {}, *others])
-    spec = "f:spec"
-    start = ForeignField(".spec", "/spec")
-    return list(
-        _foreign(wanted.get("spec", {}), live.get("spec", {}), theirs.get(spec, {}), known.get(spec, {}), start)
-    )
+    ours, theirs = ((tree or {}).get("f:spec", {}) for tree in (owned, _union(others)))
+    return list(_foreign(wanted.get("spec", {}), live.get("spec", {}), ours, theirs, ForeignField(".spec", "/spec")))
 
 
 def _fields_by_owner(live: Object) -> tuple[FieldTree | None, list[FieldTree]]:
@@ -139,11 +136,11 @@ def _differences_by_key(
             yield f"{path}{_key_text(key)}"
 
 
-def _foreign(wanted: Any, live: Any, theirs: FieldTree, known: FieldTree, at: ForeignField) -> Iterator[ForeignField]:
+def _foreign(wanted: Any, live: Any, ours: FieldTree, theirs: FieldTree, at: ForeignField) -> Iterator[ForeignField]:
     """Yield the foreign fields of `live` below the path `at`, as `foreign_fields` describes them.
 
-    :param theirs: the part of the fields of other field managers which is below this path.
-    :param known: the same of all owners' fields.
+    :param ours: the part of the fields that the operator applied which is below this path.
+    :param theirs: the same of the fields of other field managers.
     """
     if isinstance(wanted, Mapping) and isinstance(live, Mapping):
         for name in [*wanted, *(name for name in _fields(theirs) if name in live and name not in wanted)]:
@@ -155,16 +152,16 @@ def _foreign(wanted: Any, live: Any, theirs: FieldTree, known: FieldTree, at: Fo
                 yield here
                 continue
             field = f"f:{name}"
-            yield from _foreign(wanted[name], live.get(name), theirs.get(field, {}), known.get(field, {}), here)
-    elif isinstance(live, Sequence) and not isinstance(live, str) and (keys := _keys(known)):
+            yield from _foreign(wanted[name], live.get(name), ours.get(field, {}), theirs.get(field, {}), here)
+    elif isinstance(live, Sequence) and not isinstance(live, str) and (keys := [*_keys(ours), *_keys(theirs)]):
         for index, entry in enumerate(live):
             key = _key_of(entry, keys)
             here = ForeignField(f"{at.path}{_key_text(key)}", f"{at.pointer}/{index}")
-            ours = [value for value in wanted if _has_key(value, key)]
-            if not ours:
+            value = next((value for value in wanted if _has_key(value, key)), None)
+            if value is not None:
+                yield from _foreign(value, entry, _below(ours, key), _below(theirs, key), here)
+            elif key not in _keys(ours) or key in _keys(theirs):
                 yield here
-                continue
-            yield from _foreign(ours[0], entry, _below(theirs, key), _below(known, key), here)
 
 
 def _fields(tree: FieldTree) -> list[str]:

@@ -12,11 +12,13 @@ from migratory_operator import names
 from migratory_operator.api.broker_status import BrokerStatusPage
 from migratory_operator.names import Object
 from migratory_operator.reconcile.decide import decide
+from migratory_operator.reconcile.observed import key_of
 from migratory_testing.kubernetes import (
     BROKER_SET,
     HEALTHY_PAGES,
     OLD,
     SETTINGS,
+    as_applied,
     cluster,
     condition,
     events_of,
@@ -323,6 +325,18 @@ def test_foreign_entries_are_named_and_change_nothing_else() -> None:
     assert f"{where}[name=broker].env[name=TRACE]; {where}[name=sidecar]" in message(plan, "Degraded")
     assert events_of(plan) == [("Warning", "ForeignFields")]
     assert events_of(next_pass(observed)[1]) == []
+
+
+def test_an_entry_that_a_change_drops_is_not_called_foreign() -> None:
+    """Regression: a plan that removed a volume of the operator's own posted a warning that others had set it."""
+    observed = healthy_cluster()
+    applied = copy.deepcopy(observed.objects[BROKER_SET])
+    applied["spec"]["template"]["spec"]["volumes"].append({"name": "dropped", "emptyDir": {}})
+    del applied["metadata"]["managedFields"]
+    plan = next_pass(observed, objects={**observed.objects, BROKER_SET: as_applied(applied)})[1]
+    assert BROKER_SET in [key_of(item) for item in plan.apply]
+    assert "ForeignFields" not in condition(plan, "Degraded")
+    assert ("Warning", "ForeignFields") not in events_of(plan)
 
 
 def test_a_change_reaches_the_pods_beside_foreign_entries() -> None:

@@ -123,3 +123,33 @@ def test_annotations_of_pods_are_not_foreign() -> None:
     wanted = {"spec": {"template": {"metadata": {"annotations": {"a": "1"}}}}}
     restarted = {"spec": {"template": {"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "now"}}}}}
     assert foreign_fields(wanted, applied({**wanted}, wanted, restarted)) == []
+
+
+def test_an_entry_that_only_the_operator_owns_is_not_foreign() -> None:
+    """The plan that drops an entry of a list does not say that others have set it: the apply removes it. One that
+    others own too, or that nobody owns, stays. Regression: each entry that was not wanted was foreign."""
+    wanted = {"spec": {"volumes": [{"name": "data"}]}}
+    live = {"spec": {"volumes": [{"name": name} for name in ("data", "tls", "shared", "stray")]}}
+    ours = {"spec": {"volumes": [{"name": name} for name in ("data", "tls", "shared")]}}
+    theirs = {"spec": {"volumes": [{"name": "shared"}]}}
+    assert first_difference(wanted, applied(live, ours, theirs)) == ".spec.volumes[name=tls]"
+    found = {one.path: one.pointer for one in foreign_fields(wanted, applied(live, ours, theirs))}
+    assert found == {".spec.volumes[name=shared]": "/spec/volumes/2", ".spec.volumes[name=stray]": "/spec/volumes/3"}
+
+
+def test_a_value_of_a_set_that_only_the_operator_owns_is_not_foreign() -> None:
+    def manager(name: str, operation: str, *values: int) -> Object:
+        tree: Object = {"f:spec": {"f:of": {f"v:{value}": {} for value in values}}}
+        return {"manager": name, "operation": operation, "fieldsV1": tree}
+
+    managers = [manager(FIELD_MANAGER, "Apply", 1, 2, 3), manager("kubectl-edit", "Update", 3, 4)]
+    live = {"metadata": {"managedFields": managers}, "spec": {"of": [1, 2, 3, 4]}}
+    assert [one.path for one in foreign_fields({"spec": {"of": [1]}}, live)] == [".spec.of[3]", ".spec.of[4]"]
+
+
+def test_fields_and_lists_without_keys_are_foreign_only_if_others_own_them() -> None:
+    live = {"spec": {"a": 1, "b": 2, "c": [1], "d": [2], "e": {"f": 1, "g": 2}}}
+    ours = live
+    theirs = {"spec": {"b": 2, "d": [2], "e": {"g": 2}}}
+    found = [one.path for one in foreign_fields({"spec": {"e": {}}}, applied(live, ours, theirs))]
+    assert found == [".spec.e.g", ".spec.b", ".spec.d"]
