@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
+
+from migratory_resources.validation.loading import problems_of
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 
 @dataclass(frozen=True)
@@ -49,26 +52,80 @@ class BrokerStatusPage:
         return frozenset[str]().union(*self.lists.values())
 
     @classmethod
-    def read(cls, page: Mapping[str, Any]) -> BrokerStatusPage:
-        """Return the status page from its decoded JSON. A page without an edge has 0 clients.
+    def read(cls, text: bytes) -> BrokerStatusPage:
+        """Return the status page from its JSON text. A page without an edge has 0 clients.
 
-        :raises KeyError, TypeError, ValueError: a field is missing or has the wrong type.
+        :raises MalformedStatusPage: the text is not JSON, or a field is missing or has the wrong type.
         """
-        logic, edge = page["logic"], page["edge"]
-        coordinated = [group for group in logic["groups"] if group["role"] == "coordinator"]
+        try:
+            page = _Page.model_validate_json(text)
+        except ValidationError as error:
+            raise MalformedStatusPage(str(next(problems_of(error)))) from error
+        logic = page.logic
+        coordinated = [group for group in logic.groups if group.role == "coordinator"]
         return cls(
-            ready=bool(page["ready"]),
-            zookeeper_connected=bool(page["zookeeper_connected"]),
-            clients=int(edge["clients"]) if edge is not None else 0,
-            waiting_groups=int(logic["waiting_groups"]),
-            lost_records=sum("record_missing" in group.get("election_state", ()) for group in coordinated),
-            identity=str(logic.get("zookeeper", {}).get("identity", "")),
-            incarnation=int(logic["incarnation"]),
-            member=bool(logic["member"]),
-            fenced=bool(logic["fenced"]),
-            draining=bool(logic["draining"]),
-            links={str(name): int(incarnation) for name, incarnation in logic["peers"].items()},
-            lists={int(group["group"]): frozenset(str(name) for name in group["members"]) for group in coordinated},
-            copies=max((int(group["copies"]) for group in coordinated), default=0),
-            staying=frozenset(str(name) for name in page.get("staying", ())),
+            ready=page.ready,
+            zookeeper_connected=page.zookeeper_connected,
+            clients=page.edge.clients if page.edge is not None else 0,
+            waiting_groups=logic.waiting_groups,
+            lost_records=sum("record_missing" in group.election_state for group in coordinated),
+            identity=logic.zookeeper.identity,
+            incarnation=logic.incarnation,
+            member=logic.member,
+            fenced=logic.fenced,
+            draining=logic.draining,
+            links=logic.peers,
+            lists={group.group: frozenset(group.members) for group in coordinated},
+            copies=max((group.copies for group in coordinated), default=0),
+            staying=frozenset(page.staying),
         )
+
+
+class MalformedStatusPage(ValueError):
+    """Raised for a status page that is not JSON or has not the fields that the operator uses. The message names one
+    field, its value and what is allowed."""
+
+
+_Count = Annotated[int, Field(ge=0)]
+
+
+class _Part(BaseModel):
+    """A part of the page as the broker sends it. Fields that the operator does not use are passed over, because brokers
+    of another release have others."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class _Group(_Part):
+    group: _Count
+    role: str
+    members: list[str]
+    copies: _Count
+    election_state: list[str] = []
+
+
+class _ZooKeeper(_Part):
+    identity: str = ""
+
+
+class _Logic(_Part):
+    groups: list[_Group]
+    waiting_groups: _Count
+    incarnation: _Count
+    member: bool
+    fenced: bool
+    draining: bool
+    peers: dict[str, _Count]
+    zookeeper: _ZooKeeper = _ZooKeeper()
+
+
+class _Edge(_Part):
+    clients: _Count
+
+
+class _Page(_Part):
+    ready: bool
+    zookeeper_connected: bool
+    logic: _Logic
+    edge: _Edge | None
+    staying: list[str] = []

@@ -7,16 +7,14 @@ address, does not answer in time or sends a malformed page is left out of the re
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import ssl
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 
-from migratory_operator.api.broker_status import BrokerStatusPage
+from migratory_operator.api.broker_status import BrokerStatusPage, MalformedStatusPage
 from migratory_operator.names import ADMIN_PORT, TLS_VOLUME, ZOOKEEPER, ZOOKEEPER_PORT, Object, pod_host
 
 _BROKER_TIMEOUT = 3.0
@@ -48,7 +46,7 @@ class BrokerStatusClient:
         addresses, schemes = _addresses(pods), {pod["metadata"]["name"]: _scheme(pod) for pod in pods}
         try:
             headers, tls = await asyncio.to_thread(self._read_secret)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             _log.warning("%s cannot be used: %s", self._secret, error)
             return {}
         answers = await asyncio.gather(
@@ -58,9 +56,18 @@ class BrokerStatusClient:
 
     def _read_secret(self) -> tuple[dict[str, str], ssl.SSLContext | bool]:
         """Return the headers of a request, and the TLS context that checks the brokers' certificates; False, so that
-        they are not checked, if the secret has no `ca.crt`. Raise OSError if a file cannot be used."""
-        token, authority = Path(self._secret, "token"), Path(self._secret, "ca.crt")
-        headers = {"Authorization": f"Bearer {token.read_text().strip()}"} if self._secret and token.exists() else {}
+        they are not checked, if the secret has no `ca.crt`.
+
+        :raises OSError: a file cannot be used.
+        :raises ValueError: the token cannot be sent. The message has no part of it.
+        """
+        file, authority = Path(self._secret, "token"), Path(self._secret, "ca.crt")
+        headers = {}
+        if self._secret and file.exists():
+            token = file.read_text(errors="replace").strip()
+            if not token.isprintable() or "\ufffd" in token:
+                raise ValueError("token: a token is one line of printable text in UTF-8")
+            headers["Authorization"] = f"Bearer {token}"
         checked = bool(self._secret) and authority.exists()
         return headers, ssl.create_default_context(cafile=str(authority)) if checked else False
 
@@ -82,12 +89,11 @@ class BrokerStatusClient:
                     _log.warning("%s: /v1/status needs a token: see operator.brokerSecret of the chart", name)
                     return None
                 answer.raise_for_status()
-                page: Any = await asyncio.to_thread(json.loads, await _read_to_end(answer.content))
-                return BrokerStatusPage.read(page)
+                return await asyncio.to_thread(BrokerStatusPage.read, await _read_to_end(answer.content))
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             _log.debug("%s does not answer: %r", name, error)
-        except (ValueError, KeyError, TypeError) as error:
-            _log.warning("%s: /v1/status is malformed: %r", name, error)
+        except MalformedStatusPage as error:
+            _log.warning("%s: /v1/status is malformed: %s", name, error)
         return None
 
     async def close(self) -> None:
@@ -180,11 +186,11 @@ def _addresses(pods: Iterable[Object]) -> dict[str, str]:
 async def _read_to_end(content: aiohttp.StreamReader) -> bytes:
     """Return the whole body; a single read may return any part of it.
 
-    :raises ValueError: the body is longer than _MAX_PAGE_BYTES.
+    :raises MalformedStatusPage: the body is longer than _MAX_PAGE_BYTES.
     """
     data = bytearray()
     async for part in content.iter_any():
         data += part
         if len(data) > _MAX_PAGE_BYTES:
-            raise ValueError(f"more than {_MAX_PAGE_BYTES} bytes")
+            raise MalformedStatusPage(f"more than {_MAX_PAGE_BYTES} bytes")
     return bytes(data)

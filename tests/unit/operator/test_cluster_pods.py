@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 import logging
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
 from migratory_local.cluster.certificates import DevelopmentAuthority
 from migratory_operator import names
 from migratory_operator.api import cluster_pods
-from migratory_operator.api.broker_status import BrokerStatusPage
+from migratory_operator.api.broker_status import BrokerStatusPage, MalformedStatusPage
 from migratory_operator.api.cluster_pods import BrokerStatusClient
 from migratory_testing.kubernetes import pod
 
-PAGE = {
+PAGE: dict[str, Any] = {
     "ready": True,
     "zookeeper_connected": True,
     "edge": {"clients": 4},
@@ -86,10 +90,40 @@ async def test_a_page_in_parts_is_read_to_its_end(brokers: BrokerStatusClient, m
         await asyncio.wait([request], timeout=0.2)
         assert not request.done(), "half of a page is not a page"
         broker.continue_.set()
-        assert await request == {"quotes-broker-0": BrokerStatusPage.read(PAGE)}
+        assert await request == {"quotes-broker-0": BrokerStatusPage.read(json.dumps(PAGE).encode())}
 
 
-@pytest.mark.parametrize("page", [b"[", b"{}", b"[1, 2]"], ids=["no-json", "no-page", "a-list"])
+def changed(path: str, value: Any) -> bytes:
+    """Return the JSON text of PAGE with another value at this path: `changed("logic.peers", [])`."""
+    page = copy.deepcopy(PAGE)
+    *parents, last = path.split(".")
+    part: Any = page
+    for name in parents:
+        part = part[name]
+    part[last] = value
+    return json.dumps(page).encode()
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        b"[",
+        b"\xff",
+        b"{}",
+        b"[1, 2]",
+        b"[" * 100_000,
+        changed("logic.peers", []),
+        changed("logic.peers", {"quotes-broker-1": None}),
+        changed("logic.zookeeper", "text"),
+        changed("logic.groups", [5]),
+        changed("logic.groups", {"group": 1}),
+        changed("logic.fenced", "false"),
+        changed("edge", [1]),
+        changed("edge.clients", 1.5),
+        changed("staying", "quotes-broker-0"),
+    ],
+    ids=lambda page: page[-40:].decode(errors="replace"),
+)
 async def test_a_malformed_page_is_logged_and_left_out(
     page: bytes, brokers: BrokerStatusClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -98,6 +132,66 @@ async def test_a_malformed_page_is_logged_and_left_out(
     async with listening(broker, monkeypatch):
         assert await brokers.pages([POD]) == {}
     assert "quotes-broker-0: /v1/status is malformed" in caplog.text
+
+
+async def test_a_malformed_page_does_not_hide_those_of_other_brokers(
+    brokers: BrokerStatusClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages = iter([changed("logic.peers", []), json.dumps(PAGE).encode()])
+
+    class Broker(TwoPartBroker):
+        async def answer(self, request: web.Request) -> web.StreamResponse:
+            return web.Response(body=next(pages))
+
+    async with listening(Broker(b""), monkeypatch):
+        assert len(await brokers.pages([POD, pod("quotes-broker-1", names.BROKER, podIP="127.0.0.1")])) == 1
+
+
+KEYS = sorted({*PAGE, *PAGE["logic"], *PAGE["logic"]["groups"][0], "clients", "identity", "zookeeper", "staying",
+               "election_state"})  # fmt: skip
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just("coordinator"),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=5), inner, max_size=6)
+    ),
+    max_leaves=20,
+)
+PATHS = st.sampled_from(
+    [*PAGE, "edge.clients", "staying", "logic.zookeeper", *(f"logic.{name}" for name in PAGE["logic"])]
+)
+
+
+@given(JSON.map(lambda value: json.dumps(value).encode()) | st.builds(changed, PATHS, JSON) | st.binary(max_size=50))
+def test_any_text_is_a_page_or_a_malformed_page(text: bytes) -> None:
+    try:
+        page = BrokerStatusPage.read(text)
+    except MalformedStatusPage:
+        return
+    numbers = (page.clients, page.waiting_groups, page.lost_records, page.incarnation, page.copies)
+    assert all(type(number) is int and number >= 0 for number in (*numbers, *page.links.values(), *page.lists))
+    assert all(type(name) is str for name in (page.identity, *page.links, *page.staying, *page.listed))
+
+
+def test_an_error_names_the_field_and_the_value() -> None:
+    with pytest.raises(MalformedStatusPage, match=r"^logic\.peers: \[5\] is not allowed; allowed: "):
+        BrokerStatusPage.read(changed("logic.peers", [5]))
+    with pytest.raises(MalformedStatusPage, match=r"^logic\.groups\[0\]\.copies: is required, but missing$"):
+        BrokerStatusPage.read(changed("logic.groups", [{"group": 1, "role": "member", "members": []}]))
+
+
+@pytest.mark.parametrize("token", [b"hidden\nmore", b"hidden\x00", b"hidden\xff"])
+async def test_a_token_that_cannot_be_sent_is_named_without_its_text(
+    token: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Regression: a token that is not UTF-8 ended the reconciliation."""
+    (tmp_path / "token").write_bytes(token)
+    client = BrokerStatusClient(str(tmp_path))
+    try:
+        assert await client.pages([POD]) == {}
+    finally:
+        await client.close()
+    assert f"{tmp_path} cannot be used: token: a token is one line of printable text" in caplog.text
+    assert "hidden" not in caplog.text
 
 
 async def test_a_page_that_is_too_long_is_left_out(

@@ -4,6 +4,7 @@ ends."""
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -386,14 +387,13 @@ def test_a_status_page_is_read() -> None:
         "groups": groups, "waiting_groups": 2, "incarnation": 5, "member": True, "fenced": False, "draining": True,
         "peers": {"b": 3},
     }  # fmt: skip
-    rollout = BrokerStatusPage.read(
-        {"ready": True, "zookeeper_connected": False, "edge": {"clients": 4}, "logic": logic}
-    )
+    status = {"ready": True, "zookeeper_connected": False, "edge": {"clients": 4}, "logic": logic}
+    rollout = BrokerStatusPage.read(json.dumps(status).encode())
     assert (rollout.clients, rollout.waiting_groups, rollout.incarnation, rollout.links) == (4, 2, 5, {"b": 3})
     assert rollout.lists == {0: {"a", "b"}}
     assert (rollout.copies, sorted(rollout.staying)) == (2, [])
     alone = {"ready": True, "zookeeper_connected": True, "edge": None, "logic": {**logic, "groups": []}}
-    found_alone = BrokerStatusPage.read({**alone, "staying": ["a", "b"]})
+    found_alone = BrokerStatusPage.read(json.dumps({**alone, "staying": ["a", "b"]}).encode())
     assert (found_alone.copies, sorted(found_alone.staying)) == (0, ["a", "b"])
     assert (sorted(rollout.owned), sorted(rollout.listed)) == ([0], ["a", "b"])
     assert (rollout.ready, rollout.zookeeper_connected, rollout.member, rollout.fenced, rollout.draining) == (
