@@ -127,6 +127,9 @@ class Leases:
 
         async def renew(namespace: str) -> None:
             async with slots, self._turn(namespace):
+                # It may have been given up while this task waited.
+                if namespace not in self._held_until:
+                    return
                 try:
                     await self._take(namespace)
                 except ApiError as error:
@@ -239,17 +242,18 @@ class Leases:
         self._metrics.set_lease(namespace, is_held=False)
 
     async def _release(self, namespace: str) -> None:
-        """Forget the namespace and its metric, and delete the Lease if this operator holds it. A failed request is
-        logged."""
-        is_held = self.holds(namespace)
-        for table in (self._held_until, self._holders, self._retry_at, self._seen):
-            table.pop(namespace, None)
-        self._metrics.forget_lease(namespace)
-        if not is_held:
-            return
-        try:
-            lease = await self._api.get(LEASE, namespace, FIELD_MANAGER)
-            if lease is not None and lease["spec"].get("holderIdentity") == self.identity:
-                await self._api.delete(LEASE, lease)
-        except ApiError as error:
-            _log.warning("giving up the Lease of namespace %s failed: %s", namespace, error)
+        """Forget the namespace and its metric, and delete the Lease if this operator holds it, when the requests about
+        this Lease that have begun are done. A failed request is logged."""
+        async with self._turn(namespace):
+            is_held = self.holds(namespace)
+            for table in (self._held_until, self._holders, self._retry_at, self._seen):
+                table.pop(namespace, None)
+            self._metrics.forget_lease(namespace)
+            if not is_held:
+                return
+            try:
+                lease = await self._api.get(LEASE, namespace, FIELD_MANAGER)
+                if lease is not None and lease["spec"].get("holderIdentity") == self.identity:
+                    await self._api.delete(LEASE, lease)
+            except ApiError as error:
+                _log.warning("giving up the Lease of namespace %s failed: %s", namespace, error)

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 from migratory_operator import leases as leases_module
@@ -150,6 +151,74 @@ async def test_requests_about_one_lease_take_turns_and_leave_nothing_behind(
     clock.now += RETRY_SECONDS
     assert await first.keep(()) == frozenset()
     assert locks() == before, "a namespace that is gone leaves no lock"
+
+
+class Reads:
+    """The reads of objects from now on. The first one waits for `go_on`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count, self.first, self.go_on = 0, asyncio.Event(), asyncio.Event()
+        read = KubernetesApi.get
+
+        async def get(api: KubernetesApi, *arguments: Any) -> Any:
+            self.count += 1
+            self.first.set()
+            if self.count == 1:
+                await self.go_on.wait()
+            return await read(api, *arguments)
+
+        monkeypatch.setattr(KubernetesApi, "get", get)
+
+
+async def until_all_wait() -> None:
+    """Let each task go on to its first wait for another task or for an answer."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+async def test_a_lease_is_given_up_after_the_renewal_that_has_begun(
+    kube: FakeKube, operator: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: the Lease was deleted before the renewal read it, and the renewal then created it again."""
+    first = operator(MINE)
+    assert await first.acquire("market")
+    reads = Reads(monkeypatch)
+    monkeypatch.setattr(leases_module, "RENEW_SECONDS", 0.0)
+    running = asyncio.create_task(first.run())
+    await reads.first.wait()
+    given_up = asyncio.create_task(first.keep(()))
+    await until_all_wait()
+    assert reads.count == 1, "the release waits for the renewal"
+    reads.go_on.set()
+    await given_up
+    await until_all_wait()
+    assert (LEASE in kube.objects, first.holds("market"), reads.count) == (False, False, 2)
+    running.cancel()
+    await asyncio.wait([running])
+
+
+async def test_a_renewal_that_waits_for_a_release_does_not_take_the_lease_again(
+    kube: FakeKube, operator: Make, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An acquisition has its turn, then a release waits, then a renewal."""
+    first = operator(MINE)
+    assert await first.acquire("market")
+    reads = Reads(monkeypatch)
+    clock.now += HOLD_SECONDS
+    acquired = asyncio.create_task(first.acquire("market"))
+    await reads.first.wait()
+    given_up = asyncio.create_task(first.keep(()))
+    await until_all_wait()
+    monkeypatch.setattr(leases_module, "RENEW_SECONDS", 0.0)
+    running = asyncio.create_task(first.run())
+    await until_all_wait()
+    reads.go_on.set()
+    assert await acquired
+    await given_up
+    await until_all_wait()
+    assert (LEASE in kube.objects, first.holds("market"), reads.count) == (False, False, 2)
+    running.cancel()
+    await asyncio.wait([running])
 
 
 async def test_a_failure_with_one_namespace_blocks_no_other(kube: FakeKube, operator: Make) -> None:
