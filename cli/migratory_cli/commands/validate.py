@@ -57,8 +57,7 @@ def _check(path: Path) -> list[str]:
     except DocumentError:
         document = {}
     if document.get("kind") != REPORT_KIND:
-        warnings = load_cluster(data, str(path), KubernetesCluster).warnings
-        return [warning for warning in warnings if not warning.startswith("metadata.namespace ")]
+        return load_cluster(data, str(path), KubernetesCluster).unknown
     metadata = document.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     report = {"metadata": {"name": str(name)}, "spec": document.get("spec") or {}}

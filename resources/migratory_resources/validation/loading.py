@@ -50,8 +50,17 @@ STRICT = "spec.security."
 """Path below which an unknown field is an error and not a warning: without it the cluster would be less secure than its
 file says."""
 
-_NO_EFFECT = frozenset({"metadata.labels", "metadata.annotations"})
-_KNOWN = frozenset({*KUBERNETES_ONLY, *_NO_EFFECT})
+_OBJECT_METADATA = frozenset(
+    f"metadata.{name}"
+    for name in (
+        "annotations", "creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "finalizers",
+        "generateName", "generation", "labels", "managedFields", "ownerReferences", "resourceVersion", "selfLink",
+        "uid",
+    )
+)  # fmt: skip
+"""Fields that the metadata of every object of Kubernetes may have, without those that MigratoryCluster uses or
+KUBERNETES_ONLY names (`ObjectMeta` in the Kubernetes API reference). No cluster needs them, so nobody is warned."""
+_KNOWN = frozenset({*KUBERNETES_ONLY, *_OBJECT_METADATA})
 _SIMILARITY = 0.7
 """The difflib ratio to a known name from which on an unknown field counts as a misspelling, such as "replica" for
 "replicas" and "minCopys" for "minCopies"."""
@@ -59,11 +68,26 @@ _SIMILARITY = 0.7
 
 @dataclass(frozen=True)
 class LoadedCluster:
-    """A valid cluster, and a sentence for each field of its file that has no effect, because the model does not have
-    it. Labels and annotations get none."""
+    """A valid cluster, and a sentence for each field of its file that the model does not have: those that Kubernetes
+    alone uses (KUBERNETES_ONLY), and those that nobody knows. What the metadata of any object may have gets none."""
 
     cluster: MigratoryCluster
-    warnings: list[str] = field(default_factory=list)
+    kubernetes_only: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+
+    @property
+    def warnings(self) -> list[str]:
+        """A sentence for each field that has no effect on one machine."""
+        return [*self.kubernetes_only, *self.unknown]
+
+
+@dataclass(frozen=True)
+class _Findings:
+    """The problems that `_known_fields` finds in a file, and the sentences as in `LoadedCluster`."""
+
+    problems: list[FieldProblem] = field(default_factory=list)
+    kubernetes_only: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
 
 
 def load_cluster_file(path: Path, model: type[MigratoryCluster] = MigratoryCluster) -> LoadedCluster:
@@ -92,27 +116,25 @@ def load_cluster(
         document = parse_document(data)
     except DocumentError as error:
         raise ClusterFileError(source, [_unreadable(str(error))]) from error
-    problems: list[FieldProblem] = []
-    warnings: list[str] = []
-    known = _known_fields(model, document, "", problems, warnings)
+    found = _Findings()
+    known = _known_fields(model, document, "", found)
+    problems = found.problems
     repaired, errors = validate_with_repairs(model, known)
     problems += [problem for error in errors for problem in problems_of(error)]
     if repaired is not None:
         problems += check_rules(repaired)
     if repaired is None or problems:
         raise ClusterFileError(source, problems) from next(iter(errors), None)
-    return LoadedCluster(repaired.cluster, warnings)
+    return LoadedCluster(repaired.cluster, found.kubernetes_only, found.unknown)
 
 
 def _unreadable(message: str) -> FieldProblem:
     return UnreadableFile("", None, message)
 
 
-def _known_fields(
-    model: type[BaseModel], data: dict[str, Any], path: str, problems: list[FieldProblem], warnings: list[str]
-) -> dict[str, Any]:
-    """Return a copy of `data` with only the fields of `model`. Append each other field to `problems` if it is probably
-    a misspelling or is below STRICT, else to `warnings`; labels and annotations to neither.
+def _known_fields(model: type[BaseModel], data: dict[str, Any], path: str, found: _Findings) -> dict[str, Any]:
+    """Return a copy of `data` with only the fields of `model`. Append each other field to `found`, as a problem if it
+    is probably a misspelling or is below STRICT, else as a sentence; those of _OBJECT_METADATA not at all.
 
     :param path: the path of `data` in the file, with a dot at the end, or "".
     """
@@ -121,25 +143,23 @@ def _known_fields(
     for key, value in data.items():
         field_path = f"{path}{key}"
         if key in fields:
-            known[key] = _known_fields_below(fields[key].annotation, value, field_path, problems, warnings)
+            known[key] = _known_fields_below(fields[key].annotation, value, field_path, found)
         elif field_path in KUBERNETES_ONLY:
-            warnings.append(f"{field_path} has no effect on one machine: {KUBERNETES_ONLY[field_path]}")
-        elif field_path not in _NO_EFFECT:
+            found.kubernetes_only.append(f"{field_path} has no effect on one machine: {KUBERNETES_ONLY[field_path]}")
+        elif field_path not in _OBJECT_METADATA:
             candidates = [*fields, *(other.removeprefix(path) for other in _KNOWN if other.startswith(path))]
             closest = difflib.get_close_matches(key, candidates, n=1, cutoff=_SIMILARITY)
             if closest:
-                problems.append(UnknownField(field_path, value, f"{path}{closest[0]}"))
+                found.problems.append(UnknownField(field_path, value, f"{path}{closest[0]}"))
             elif path.startswith(STRICT):
                 allowed = f"{', '.join(fields)} only; other settings of security are not in this release"
-                problems.append(FieldProblem(field_path, value, allowed))
+                found.problems.append(FieldProblem(field_path, value, allowed))
             else:
-                warnings.append(f"{field_path} is not known and has no effect")
+                found.unknown.append(f"{field_path} is not known and has no effect")
     return known
 
 
-def _known_fields_below(
-    annotation: Any, value: Any, path: str, problems: list[FieldProblem], warnings: list[str]
-) -> Any:
+def _known_fields_below(annotation: Any, value: Any, path: str, found: _Findings) -> Any:
     """Do the same as `_known_fields` for the value of a field, a model or a list of models. Return another value
     unchanged.
 
@@ -150,10 +170,10 @@ def _known_fields_below(
     if model is None:
         return value
     if isinstance(value, dict):
-        return _known_fields(model, value, f"{path}.", problems, warnings)
+        return _known_fields(model, value, f"{path}.", found)
     if isinstance(value, list):
         return [
-            _known_fields(model, item, f"{path}[{index}].", problems, warnings) if isinstance(item, dict) else item
+            _known_fields(model, item, f"{path}[{index}].", found) if isinstance(item, dict) else item
             for index, item in enumerate(value)
         ]
     return value

@@ -68,5 +68,26 @@ def test_a_field_that_nobody_knows_is_a_warning(tmp_path: Path) -> None:
         assert result.stderr == f"{path}: warning: spec.color is not known and has no effect\n"
 
 
+def test_what_kubectl_prints_has_no_warnings(tmp_path: Path) -> None:
+    """No warning is about what the API server adds to a resource (`kubectl get -o yaml`). Regression: one said that the
+    status has no effect on one machine, and others that `metadata.uid` is not known."""
+    metadata = (
+        "{name: q, namespace: market, uid: a, generation: 3, creationTimestamp: '2026-01-01T00:00:00Z', "
+        "resourceVersion: '7', finalizers: [a], labels: {a: b}, annotations: {a: b}, "
+        "managedFields: [{manager: a, operation: Apply}], ownerReferences: [{kind: A, name: a, uid: a}]}"
+    )
+    for text in (f"{CLUSTER}spec: {{color: red}}\n", f"{REPORT}spec: {{cluster: q, color: red}}\n"):
+        head, _, rest = text.partition("metadata: ")
+        path = write(tmp_path, f"{head}metadata: {metadata}\n{rest.partition(chr(10))[2]}status: {{phase: a}}\n")
+        result = run(path)
+        assert (result.exit_code, result.stdout) == (0, f"{path}: valid\n")
+        assert result.stderr == f"{path}: warning: spec.color is not known and has no effect\n"
+
+
+def test_a_misspelled_field_of_the_metadata_is_an_error(tmp_path: Path) -> None:
+    result = run(write(tmp_path, f"{CLUSTER.replace('namespace', 'namespce')}spec: {{}}"))
+    assert (result.exit_code, "did you mean metadata.namespace?" in result.stderr) == (1, True)
+
+
 def test_a_missing_file_is_wrong_usage(tmp_path: Path) -> None:
     assert run(tmp_path / "none.yaml").exit_code == 2
