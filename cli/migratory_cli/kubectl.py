@@ -81,18 +81,13 @@ class Kubectl:
         :raises KubectlFailed: kubectl is missing, failed, or the port is not there within _FORWARD_SECONDS.
         """
         process = await self._start("port-forward", "--address=127.0.0.1", f"pod/{pod}", f":{port}")
-        assert process.stdout is not None
-        assert process.stderr is not None
         try:
             try:
-                line = await asyncio.wait_for(process.stdout.readline(), _FORWARD_SECONDS)
+                async with asyncio.timeout(_FORWARD_SECONDS):
+                    forwarded = await _forwarded_port(process, pod)
             except TimeoutError:
                 raise KubectlFailed(f"no port of {pod} within {_FORWARD_SECONDS:g} s") from None
-            found = re.search(rb"127\.0\.0\.1:([0-9]+) ->", line)
-            if found is None:
-                errors = await asyncio.wait_for(process.stderr.read(), _FORWARD_SECONDS)
-                raise KubectlFailed(errors.decode(errors="replace").strip() or f"no port of {pod} can be forwarded")
-            yield int(found[1])
+            yield forwarded
         finally:
             if process.returncode is None:
                 process.terminate()
@@ -111,3 +106,20 @@ class Kubectl:
             )
         except FileNotFoundError:
             raise KubectlFailed("kubectl is not on PATH; install it, and give it access to the cluster") from None
+
+
+async def _forwarded_port(process: asyncio.subprocess.Process, pod: str) -> int:
+    """Return the port of this machine that the output of `kubectl port-forward` names. Other lines before it, such as
+    those of a wrapper, are passed over.
+
+    :raises KubectlFailed: kubectl ended without naming a port, or wrote a line of more than 64 KiB.
+    """
+    assert process.stdout is not None
+    try:
+        async for line in process.stdout:
+            if found := re.search(rb"127\.0\.0\.1:([0-9]+) ->", line):
+                return int(found[1])
+    except ValueError as error:
+        raise KubectlFailed(f"no port of {pod}: a line of kubectl is too long: {error}") from error
+    _, errors = await process.communicate()
+    raise KubectlFailed(errors.decode(errors="replace").strip() or f"kubectl ended without a port of {pod}")

@@ -3,6 +3,7 @@ cluster: cluster/test_kubectl_plugin.py."""
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from migratory_cli import kubectl
 from migratory_cli.commands import kubernetes
 from migratory_cli.commands.takeovers import format_entry, takeover_entries
 
@@ -179,6 +181,52 @@ def test_status_ends_with_1_for_a_broker_that_cannot_be_reached_and_a_cluster_th
     assert scene.run("status", "quotes").exit_code == 1
     scene.answers[f"get pods --selector={BROKERS}"] = [{"items": []}]
     assert scene.run("status", "quotes").exit_code == 1, "no broker is there"
+
+
+FORWARDERS = {
+    "another first line": (1.0, "print('welcome', flush=True); time.sleep(600)", "within 1 s"),
+    "no line": (1.0, "time.sleep(600)", "within 1 s"),
+    "its output closed": (1.0, "os.close(1); time.sleep(600)", "within 1 s"),
+    "a line without an end": (60.0, "print('x' * 10**6, flush=True); time.sleep(600)", "a line of kubectl is too long"),
+    "an error": (60.0, "sys.exit('error: pod is gone')", "error: pod is gone"),
+    "nothing": (60.0, "", "kubectl ended without a port of quotes-broker-0"),
+}
+"""Seconds until a port must be there, what kubectl does instead, and what the error says."""
+
+
+@pytest.mark.parametrize("case", FORWARDERS)
+async def test_a_kubectl_that_forwards_no_port_is_named_and_ended(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: a kubectl with another first line that went on running ended the command with a TimeoutError."""
+    seconds, code, message = FORWARDERS[case]
+    program = tmp_path / "kubectl"
+    program.write_text(f"#!{sys.executable}\nimport os, sys, time\n{code}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(kubectl, "_FORWARD_SECONDS", seconds)
+    started, start = [], asyncio.create_subprocess_exec
+
+    async def noted(*arguments: Any, **options: Any) -> asyncio.subprocess.Process:
+        started.append(await start(*arguments, **options))
+        return started[-1]
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", noted)
+    with pytest.raises(kubectl.KubectlFailed) as failed:
+        async with kubectl.Kubectl(()).forward("quotes-broker-0", 8082):
+            pytest.fail("there is no port")
+    assert message in failed.value.message
+    assert [process.returncode is not None for process in started] == [True]
+
+
+async def test_lines_before_the_port_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "kubectl"
+    lines = "print('welcome'); print('Forwarding from 127.0.0.1:4711 -> 8082', flush=True); time.sleep(600)"
+    program.write_text(f"#!{sys.executable}\nimport time\n{lines}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    async with kubectl.Kubectl(()).forward("quotes-broker-0", 8082) as port:
+        assert port == 4711
 
 
 def test_a_cluster_must_be_named_where_there_are_several_and_exist(scene: Scene) -> None:
