@@ -15,9 +15,10 @@ from typing import Annotated, Literal
 import msgspec
 from migratory_protocol.origins import OriginPolicy
 from msgspec import Meta, Struct, field
+from msgspec.inspect import DictType, NoneType, StructType, Type, UnionType, VarTupleType, type_info
 
 from migratory_broker.runtime.errors import ConfigError
-from migratory_broker.runtime.security.config import SecuritySection, TokensSection, security_config
+from migratory_broker.runtime.security.config import SecuritySection, security_config
 
 Seconds = Annotated[float, Meta(gt=0, le=86400)]
 Count = Annotated[int, Meta(ge=1, le=2**31)]
@@ -361,29 +362,8 @@ def _check(config: BrokerConfig) -> None:
         raise ConfigError(f"origins: {error}") from error
 
 
-_SECTIONS: dict[str, type[Struct]] = {
-    "": BrokerConfig,
-    "zookeeper": ZooKeeperSection,
-    "zookeeper.credentials": CredentialsSection,
-    "topics": TopicsSection,
-    "topics.cache": CacheSection,
-    "limits": LimitsSection,
-    "limits.clients": RatesSection,
-    "limits.identities": RatesSection,
-    "limits.addresses": AddressesSection,
-    "delivery": DeliverySection,
-    "delivery.batching": BatchingSection,
-    "drain": DrainSection,
-    "origins": OriginsSection,
-    "security": SecuritySection,
-    "security.tokens": TokensSection,
-    "tls": TlsSection,
-    "tls.clients": CertificateSection,
-    "tls.peers": CertificateSection,
-    "tls.zookeeper": CertificateSection,
-    "tls.administration": CertificateSection,
-    "administration": AdministrationSection,
-}
+_STEPS = re.compile(r"([^.\[\]]+)|\[(\d+|\.\.\.)\]")
+"""A step of a path in msgspec's form: the name of a field, or the index of an entry (`...` in a mapping)."""
 
 
 def _explain(message: str, raw: object) -> str:
@@ -393,8 +373,7 @@ def _explain(message: str, raw: object) -> str:
     path = path.removesuffix("`").removeprefix("$").removeprefix(".")
     unknown = re.match(r"Object contains unknown field `(.*)`\Z", text)
     if unknown:
-        allowed = ", ".join(_SECTIONS[path].__struct_encode_fields__) if path in _SECTIONS else "none"
-        return f"{_join(path, unknown[1])}: unknown field; allowed are {allowed}"
+        return f"{_join(path, unknown[1])}: unknown field; allowed are {', '.join(_names_at(path))}"
     missing = re.match(r"Object missing required field `(.*)`\Z", text)
     if missing:
         return f"{_join(path, missing[1])}: missing, and has no default"
@@ -409,11 +388,33 @@ def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
+def _names_at(path: str) -> list[str]:
+    """Return the names of the fields of the section at a path in msgspec's form, such as `security.rules[0]`."""
+    found = _section(type_info(BrokerConfig))
+    for name, _ in _STEPS.findall(path):
+        if name:
+            found = _section(next(one.type for one in found.fields if one.encode_name == name))
+    return [one.encode_name for one in found.fields]
+
+
+def _section(found: Type) -> StructType:
+    """Return the section in the type of a field: a section, one or none, or a list or a mapping of sections."""
+    match found:
+        case UnionType():
+            return next(_section(one) for one in found.types if not isinstance(one, NoneType))
+        case VarTupleType():
+            return _section(found.item_type)
+        case DictType():
+            return _section(found.value_type)
+    assert isinstance(found, StructType)
+    return found
+
+
 def _value(raw: object, path: str) -> object:
     """Return the value at a path in msgspec's form, None if there is none. Where msgspec writes `[...]`, it does not
     say which value of an object is meant: then return the whole object."""
     value = raw
-    for name, index in re.findall(r"([^.\[\]]+)|\[(\d+|\.\.\.)\]", path):
+    for name, index in _STEPS.findall(path):
         if index == "...":
             break
         if index:

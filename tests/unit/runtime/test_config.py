@@ -4,6 +4,7 @@ what is allowed. Also the options that identify a broker."""
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from migratory_broker.core.edge.config import ConflationRule
 from migratory_broker.runtime.clients.service import client_byte_limits, edge_config, unhandled_bytes
 from migratory_broker.runtime.config import BrokerConfig, Identity, check_identity, load, parse, split_address
 from migratory_broker.runtime.errors import EXIT_CONFIG, ConfigError
+from msgspec.inspect import DictType, StructType, UnionType, VarTupleType, type_info
 
 GOOD: dict[str, Any] = {
     "cluster": "quotes",
@@ -178,6 +180,48 @@ def test_a_wrong_field_is_named_with_its_value_and_what_is_allowed(change: tuple
         parsed(*change)
     assert all(word in str(refused.value) for word in words), str(refused.value)
     assert refused.value.code == EXIT_CONFIG
+
+
+def sections(found: Any, path: str, wrap: Callable[[Any], Any]) -> Iterator[tuple[str, Callable[[Any], Any], Any]]:
+    """Yield each section in a type of msgspec: its path, what puts its value into a configuration, and its type."""
+    match found:
+        case StructType():
+            yield path, wrap, found.cls
+            for field in found.fields:
+                name = field.encode_name
+                within = lambda value, name=name: wrap({name: value})  # noqa: E731
+                yield from sections(field.type, f"{path}.{name}".lstrip("."), within)
+        case UnionType():
+            for one in found.types:
+                yield from sections(one, path, wrap)
+        case VarTupleType():
+            yield from sections(found.item_type, f"{path}[0]", lambda value: wrap([value]))
+        case DictType():
+            yield from sections(found.value_type, f"{path}[...]", lambda value: wrap({"key": value}))
+
+
+SECTIONS = {path: (wrap, section) for path, wrap, section in sections(type_info(BrokerConfig), "", lambda value: value)}
+
+
+def test_all_sections_are_known() -> None:
+    assert {"", "zookeeper.credentials", "delivery.conflation[0]", "security.rules[0]", "security.tokens.keys[0]",
+            "security.tokens.static[0]", "tls.administration"} <= SECTIONS.keys()  # fmt: skip
+
+
+@pytest.mark.parametrize("path", SECTIONS)
+def test_an_unknown_field_of_any_section_is_named_with_the_fields_that_are_allowed(path: str) -> None:
+    """Regression: in an entry of a list "allowed are none"."""
+    wrap, section = SECTIONS[path]
+    with pytest.raises(ConfigError) as refused:
+        parse(json.dumps(wrap({"zz": 1})).encode())
+    allowed = ", ".join(section.__struct_encode_fields__)
+    assert str(refused.value) == f"{path}.zz: unknown field; allowed are {allowed}".lstrip(".")
+
+
+def test_an_unknown_field_of_a_later_entry_is_named() -> None:
+    rules = [{"topics": "a", "interval": 1}, {"topics": "a", "interval": 1, "zz": 1}]
+    with pytest.raises(ConfigError, match=r"^delivery\.conflation\[1\]\.zz: .*; allowed are topics, interval$"):
+        parsed("delivery", "conflation", rules)
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"\xff\xfe", b"[]", b'"text"', b"null"])
