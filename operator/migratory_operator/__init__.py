@@ -11,7 +11,7 @@ none.
 | `reports` | SLAReports: Spark jobs, schedules, the condition SLAMet |
 | `reconcile` | MigratoryClusters: observe, decide (pure), apply; rollouts, scaling, conditions; the work queue |
 | `telemetry` | metrics, health endpoints, Kubernetes Events |
-| `api` | requests to the API server (the only user of lightkube) and to a cluster's pods |
+| `api` | requests to the API server (the only user of the Kubernetes client) and to a cluster's pods |
 | `objects` | builders of Kubernetes objects; pure |
 | `status`, `settings`, `names` | conditions, configuration of the operator, names and labels |
 | `apply_crds`, `wait_ready` | commands that the chart runs |

@@ -11,7 +11,7 @@ import sys
 
 from migratory_resources.crd.definitions import cluster_crd, report_crd
 
-from migratory_operator.api.kubernetes import ApiError, KubernetesApi
+from migratory_operator.api.kubernetes import ApiError, KubernetesApi, load_configuration
 
 
 async def apply_crds(api: KubernetesApi) -> None:
@@ -27,7 +27,7 @@ async def apply_crds(api: KubernetesApi) -> None:
 async def _main() -> int:
     """Apply the definitions, and return the exit status of the command: 0, or 1 after a failed request, which is
     printed."""
-    api = KubernetesApi(())
+    api = KubernetesApi((), await load_configuration())
     try:
         await apply_crds(api)
     except ApiError as error:

@@ -17,7 +17,7 @@ from typing import Any
 import kopf
 
 from migratory_operator.api.cluster_pods import BrokerStatusClient
-from migratory_operator.api.kubernetes import CLUSTER, REPORT, KubernetesApi
+from migratory_operator.api.kubernetes import CLUSTER, REPORT, KubernetesApi, load_configuration
 from migratory_operator.leases import Leases
 from migratory_operator.names import PREFIX
 from migratory_operator.reconcile.cluster import ClusterReconciler
@@ -36,9 +36,8 @@ def main() -> None:
     :raises SystemExit: with status 2 when the environment is invalid.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
-    # Both log a line per request.
-    for logger in ("httpx2", "kopf.objects"):
-        logging.getLogger(logger).setLevel(logging.WARNING)
+    # It logs a line per request.
+    logging.getLogger("kopf.objects").setLevel(logging.WARNING)
     try:
         settings = read_settings()
     except SettingsError as error:
@@ -55,7 +54,8 @@ async def operate(settings: OperatorSettings) -> None:
     :raises Exception: the error with which the resync loop, kopf or the HTTP server failed.
     """
     metrics = OperatorMetrics()
-    api, brokers = KubernetesApi(settings.namespaces), BrokerStatusClient(settings.broker_secret)
+    api = KubernetesApi(settings.namespaces, await load_configuration())
+    brokers = BrokerStatusClient(settings.broker_secret)
     reconciler = ClusterReconciler(api, brokers, settings, metrics)
     leases = Leases(api, settings.identity or f"outside/{socket.gethostname()}/{uuid.uuid4().hex[:8]}", metrics)
     queue = WorkQueue(leases.guarded(reconciler.reconcile), metrics)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from migratory_operator.api.kubernetes import CLUSTER, OWNED_KINDS, POD, REPORT, ApiError, KubernetesApi, ResourceKind
+from migratory_operator.api.kubernetes import CLUSTER, REPORT, WATCHED_KINDS, ApiError, KubernetesApi, ResourceKind
 from migratory_operator.leases import Leases
 from migratory_operator.names import FIELD_MANAGER, Object, ResourceOwner
 from migratory_operator.reconcile.queue import WorkQueue
@@ -76,7 +76,7 @@ class ResyncLoop:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._leases.run())
             group.create_task(self._list_regularly())
-            for kind in (*OWNED_KINDS, POD):
+            for kind in WATCHED_KINDS:
                 for namespace in self._api.namespaces or (None,):
                     group.create_task(self._watch(kind, namespace))
 

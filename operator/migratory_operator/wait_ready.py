@@ -11,7 +11,7 @@ import asyncio
 import sys
 import time
 
-from migratory_operator.api.kubernetes import CLUSTER, TIMEOUT, ApiError, KubernetesApi
+from migratory_operator.api.kubernetes import CLUSTER, TIMEOUT, ApiError, KubernetesApi, load_configuration
 from migratory_operator.names import Object
 
 POLL_SECONDS = 1.0
@@ -55,7 +55,7 @@ async def _problem(api: KubernetesApi, namespace: str, name: str) -> tuple[str, 
 
 async def _main(namespace: str, name: str, seconds: float) -> int:
     """Wait, print the result, and return the exit status of the command: 0 if the cluster is ready, else 1."""
-    api = KubernetesApi((namespace,))
+    api = KubernetesApi((namespace,), await load_configuration())
     try:
         async with asyncio.timeout(seconds + 2 * TIMEOUT):
             problem = await wait_ready(api, namespace, name, seconds)

@@ -17,13 +17,19 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from lightkube import AsyncClient
-from lightkube.config.kubeconfig import KubeConfig
-from lightkube.core.exceptions import ApiError as LightkubeError
-from lightkube.generic_resource import get_generic_resource
-from lightkube.types import PatchType
+from kubernetes.aio.client import ApiClient
+from kubernetes.aio.config import new_client_from_config
+from kubernetes.aio.dynamic import DynamicClient
+from kubernetes.aio.dynamic.exceptions import DynamicApiError
 from migratory_node.kubectl import Kubectl
-from migratory_operator.api.kubernetes import KINDS_BY_NAME, OWNED_KINDS, ApiError, KubernetesApi, ResourceKind
+from migratory_operator.api.kubernetes import (
+    KINDS_BY_NAME,
+    OWNED_KINDS,
+    ApiError,
+    KubernetesApi,
+    ResourceKind,
+    load_configuration,
+)
 from migratory_operator.names import Object, ResourceOwner
 from migratory_operator.objects import desired
 from migratory_operator.reconcile.differences import first_difference, foreign_fields
@@ -136,19 +142,19 @@ def wanted_lists(namespace: str) -> Object:
 class Server:
     """The API server, as the operator and as somebody else."""
 
-    def __init__(self, kubeconfig: Path, namespace: str) -> None:
-        config = KubeConfig.from_file(kubeconfig)
+    def __init__(self, kubeconfig: Path, namespace: str, discovery_cache: Path) -> None:
         self.namespace = namespace
         self._runner = asyncio.Runner()
-        self._operator, self._somebody = self._runner.run(self._connect(config))
+        self._operator, self._http, self._somebody = self._runner.run(self._connect(kubeconfig, discovery_cache))
 
-    async def _connect(self, config: KubeConfig) -> tuple[KubernetesApi, AsyncClient]:
-        somebody: Any = AsyncClient(config=config, namespace=self.namespace, field_manager="somebody")
-        return KubernetesApi((), config), somebody
+    async def _connect(self, kubeconfig: Path, discovery_cache: Path) -> tuple[KubernetesApi, ApiClient, DynamicClient]:
+        http = await new_client_from_config(str(kubeconfig))
+        operator = KubernetesApi((), await load_configuration(str(kubeconfig)))
+        return operator, http, await DynamicClient(http, cache_file=str(discovery_cache))
 
     def close(self) -> None:
         self._runner.run(self._operator.close())
-        self._runner.run(self._somebody.close())
+        self._runner.run(self._http.close())
         self._runner.close()
 
     def apply(self, wanted: Object) -> Object:
@@ -173,18 +179,23 @@ class Server:
 
     def edit(self, wanted: Object, patch: list[Object]) -> bool:
         """Patch an object as somebody. Return whether the API server accepted that."""
-        kind = _kind(wanted)
-        resource: Any = get_generic_resource(kind.api_version, kind.kind)  # type: ignore[no-untyped-call]
-        assert resource is not None, "the operator has used the kind already"
         try:
-            self._runner.run(
-                self._somebody.patch(resource, wanted["metadata"]["name"], patch, patch_type=PatchType.JSON)
-            )
-        except LightkubeError as error:
-            if error.status.code not in (400, 403, 422):
+            self._runner.run(self._patch(wanted, patch))
+        except DynamicApiError as error:
+            if error.status not in (400, 403, 422):
                 raise
             return False
         return True
+
+    async def _patch(self, wanted: Object, patch: list[Object]) -> None:
+        resource = await self._somebody.resources.get(api_version=wanted["apiVersion"], kind=wanted["kind"])
+        await resource.patch(
+            body=patch,
+            name=wanted["metadata"]["name"],
+            namespace=self.namespace,
+            content_type="application/json-patch+json",
+            field_manager="somebody",
+        )
 
 
 def _kind(item: Object) -> ResourceKind:
@@ -257,8 +268,8 @@ def edits(draw: st.DrawFn, live: Object) -> tuple[str, list[Object]]:
 
 
 @pytest.fixture(scope="module")
-def server(place: Kubectl, kubeconfig: Path) -> Iterator[Server]:
-    found = Server(kubeconfig, str(place.namespace))
+def server(place: Kubectl, kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    found = Server(kubeconfig, str(place.namespace), tmp_path_factory.mktemp("client") / "discovery.json")
     yield found
     found.close()
 

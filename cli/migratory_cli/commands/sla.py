@@ -200,13 +200,13 @@ def _run_fetch(name: str, namespace: str, wait: float, files: Mapping[str, Path 
 async def _fetch(name: str, namespace: str, wait: float, files: Mapping[str, Path | None]) -> int:
     """Do what `_run_fetch` does, after its check of the files' paths."""
     try:
-        from migratory_operator.api.kubernetes import ApiError, KubernetesApi, NoKubernetes
+        from migratory_operator.api.kubernetes import ApiError, KubernetesApi, NoKubernetes, load_configuration
         from migratory_operator.reports.fetch import ReportUnavailable, fetch
     except ImportError as error:
         raise BadInput(f"sla fetch needs the operator's libraries ({error}): {INSTALL_HINT}") from None
     deadline = time.monotonic() + wait
     try:
-        api = KubernetesApi(())
+        api = KubernetesApi((), await load_configuration())
     except NoKubernetes as error:
         raise BadInput(str(error)) from None
     try:

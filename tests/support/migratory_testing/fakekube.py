@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
-from pathlib import Path
 from typing import Any, Self
 
 from aiohttp import web
-from lightkube.config.kubeconfig import KubeConfig
+from kubernetes.aio.client import Configuration
 from migratory_operator.names import Object
 
 from migratory_testing.kubernetes import as_applied
@@ -65,16 +64,17 @@ class FakeKube:
     @property
     def kubeconfig(self) -> Object:
         """The content of a kubeconfig file for this server."""
-        return _kubeconfig(self.port, {"token": "fake"})
+        return kubeconfig(self.port, {"token": "fake"})
 
     @property
-    def config(self) -> KubeConfig:
-        """The lightkube configuration for this server."""
-        return kubeconfig(self.port)
+    def config(self) -> Configuration:
+        """The client's configuration for this server."""
+        return configuration(self.port)
 
-    async def wait_for_watches(self, *plurals: str) -> None:
-        """Wait, without a limit, until each of these kinds, by its plural name, is watched."""
-        while not set(plurals) <= set(self._watchers.values()):  # noqa: ASYNC110 - watchers come and go
+    async def wait_for_watches(self, *plurals: str, count: int = 1) -> None:
+        """Wait, without a limit, until each of these kinds, by its plural name, is watched, by `count` watches in
+        all."""
+        while not set(plurals) <= set(self._watchers.values()) or len(self._watchers) < count:  # noqa: ASYNC110 - watchers come and go
             await asyncio.sleep(0.02)
 
     def put(self, path: str, item: Object) -> None:
@@ -89,6 +89,11 @@ class FakeKube:
         for watcher, plural in self._watchers.items():
             if plural == path.split("/")[-2]:
                 watcher.put_nowait({"type": "MODIFIED", "object": item})
+
+    def end_watches(self, status: Object) -> None:
+        """Send an error, as the API server does before it ends a watch."""
+        for watcher in self._watchers:
+            watcher.put_nowait({"type": "ERROR", "object": status})
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         """Answer a request as the switches and the stored objects say. Wait while the server does not answer."""
@@ -112,9 +117,7 @@ class FakeKube:
             case "GET" if path in self.objects:
                 return _json(self.objects[path])
             case "GET" if len(path.split("/")) in (1, 3):
-                return _json(
-                    {"kind": "List", "metadata": {"resourceVersion": "1"}, "items": self._listed(path, request)}
-                )
+                return _json(_part(self._listed(path, request), request))
             case "PATCH" if request.content_type == "application/json-patch+json":
                 return self._remove(path, json.loads(await request.read()))
             case "PATCH":
@@ -136,7 +139,7 @@ class FakeKube:
                 self.put(f"{path}/{body['metadata']['name']}", body)
                 return _json(body, 201)
             case "DELETE" if path in self.objects:
-                return self._delete(path, request.query.get("uid"))
+                return self._delete(path, json.loads(await request.read())["preconditions"]["uid"])
         return _status(404, f"{path} does not exist")
 
     def _listed(self, path: str, request: web.Request) -> list[Object]:
@@ -157,12 +160,11 @@ class FakeKube:
             return _status(429, "Cannot evict pod as it would violate the pod's disruption budget.")
         return self._delete(path, body["deleteOptions"]["preconditions"]["uid"])
 
-    def _delete(self, path: str, uid: str | None) -> web.Response:
-        """Delete an object. Refuse that with 404 if there is none, and with 409 if `uid` is given and is not the
-        object's."""
+    def _delete(self, path: str, uid: str) -> web.Response:
+        """Delete an object. Refuse that with 404 if there is none, and with 409 if it has another uid."""
         if path not in self.objects:
             return _status(404, f"{path} does not exist")
-        if uid is not None and self.objects[path]["metadata"].get("uid", uid) != uid:
+        if self.objects[path]["metadata"].get("uid", uid) != uid:
             return _status(409, f"{path} has another uid")
         del self.objects[path]
         return _status(200, "deleted")
@@ -247,17 +249,26 @@ def _discovery(path: str) -> Object:
     return {"kind": "APIResourceList", "groupVersion": version["groupVersion"], "resources": resources}
 
 
+def _part(items: list[Object], request: web.Request) -> Object:
+    """Return the part of a list that the request asks for."""
+    start, limit = int(request.query.get("continue", "0")), int(request.query.get("limit", str(len(items) or 1)))
+    metadata = {"resourceVersion": "1"}
+    if start + limit < len(items):
+        metadata["continue"] = str(start + limit)
+    return {"kind": "List", "metadata": metadata, "items": items[start : start + limit]}
+
+
 def _resource(plural: str, kind: str, namespaced: bool) -> Object:
     verbs = ["create", "get", "list", "watch", "patch"]
     return {"name": plural, "singularName": kind.lower(), "kind": kind, "namespaced": namespaced, "verbs": verbs}
 
 
-def kubeconfig(port: int, token_file: Path | None = None) -> KubeConfig:
-    """Return lightkube's configuration for a server on this port."""
-    return KubeConfig.from_dict(_kubeconfig(port, {"tokenFile": str(token_file)} if token_file else {"token": "fake"}))
+def configuration(port: int) -> Configuration:
+    """Return the client's configuration for a server on this port."""
+    return Configuration(host=f"http://127.0.0.1:{port}", api_key={"BearerToken": "Bearer fake"})
 
 
-def _kubeconfig(port: int, user: dict[str, str]) -> Object:
+def kubeconfig(port: int, user: dict[str, str]) -> Object:
     """Return the content of a kubeconfig file for a server on this port, with this user."""
     return {
         "clusters": [{"name": "fake", "cluster": {"server": f"http://127.0.0.1:{port}"}}],

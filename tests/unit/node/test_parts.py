@@ -31,7 +31,7 @@ def test_requirements_of_an_extra_include_the_extras_that_it_names() -> None:
         [sys.executable, str(script), "operator"], capture_output=True, text=True, check=True, timeout=30
     ).stdout.splitlines()
     names = {line.split(">")[0] for line in listed}
-    assert {"aiohttp", "msgspec", "kopf", "lightkube", "pydantic", "PyYAML"} <= names
+    assert {"aiohttp", "msgspec", "kopf", "kubernetes", "pydantic", "PyYAML"} <= names
     assert not [line for line in listed if line.startswith("migratory")]
     assert "pyspark" not in names
 
