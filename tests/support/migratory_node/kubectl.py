@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from migratory_node import objects
 from migratory_node.binaries import kubectl
 
-Object = dict[str, Any]
+Object = objects.Object
 T = TypeVar("T")
 _POLL = 0.5
 
@@ -32,8 +34,20 @@ class KubectlError(Exception):
     """kubectl failed or took too long. The text is its error output, or the time limit that it exceeded."""
 
 
+@contextmanager
+def _as_kubectl() -> Iterator[None]:
+    """Raise a failed request of the context as a KubectlError."""
+    try:
+        yield
+    except objects.RequestError as error:
+        raise KubectlError(str(error)) from error
+
+
 class Kubectl:
-    """kubectl in one namespace. `kubectl("get", "pods")` returns its output."""
+    """kubectl in one namespace. `kubectl("get", "pods")` returns its output.
+
+    What tests do often (`get`, `list`, `patch` and `request`) does without the program.
+    """
 
     def __init__(self, kubeconfig: Path, namespace: str = "default") -> None:
         self.kubeconfig = kubeconfig
@@ -60,31 +74,31 @@ class Kubectl:
 
     def get(self, kind: str, name: str) -> Object | None:
         """Return an object, or None when it does not exist."""
-        try:
-            found: Object = json.loads(self("get", kind, name, "-o", "json"))
-        except KubectlError as error:
-            if "NotFound" in str(error):
-                return None
-            raise
-        return found
+        with _as_kubectl():
+            return objects.of(self.kubeconfig).get(kind, name, self.namespace)
 
     def list_all(self, kind: str, labels: str = "") -> list[Object]:
         """Return the objects of a kind in all namespaces, those with the labels if there are labels."""
-        return self.list(kind, labels, "--all-namespaces")
+        with _as_kubectl():
+            return objects.of(self.kubeconfig).list(kind, None, labels)
 
-    def list(self, kind: str, labels: str = "", *options: str) -> list[Object]:
-        """Return the objects of a kind in the namespace, those with the labels if there are labels."""
-        found: list[Object] = json.loads(self("get", kind, "-o", "json", "-l", labels, *options))["items"]
-        return found
+    def list(self, kinds: str, labels: str = "") -> list[Object]:
+        """Return the objects of one kind, or of several ("pods,services"), in the namespace; those with the labels if
+        there are labels."""
+        with _as_kubectl():
+            return [
+                one
+                for kind in kinds.split(",")
+                for one in objects.of(self.kubeconfig).list(kind, self.namespace, labels)
+            ]
 
     def request(self, path: str, body: Object | None = None, limit: float = 60.0) -> str:
         """Send a GET, or a POST of `body`, to the API server, and return the answer.
 
         :raises KubectlError: also for an error status, and after `limit` seconds
         """
-        if body is None:
-            return self("get", "--raw", path, limit=limit)
-        return self("create", "--raw", path, "-f", "-", given=json.dumps(body), limit=limit)
+        with _as_kubectl():
+            return objects.of(self.kubeconfig).request("GET" if body is None else "POST", path, body, limit=limit)
 
     def request_pod(self, pod: str, port: int, path: str, body: Object | None = None, limit: float = 60.0) -> str:
         """Send a GET, or a POST of `body`, to a pod through the API server, and return the answer.
@@ -96,7 +110,9 @@ class Kubectl:
         return self.request(f"/api/v1/namespaces/{self.namespace}/pods/{pod}:{port}/proxy{path}", body, limit)
 
     def patch(self, kind: str, name: str, change: Object) -> None:
-        self("patch", kind, name, "--type=merge", "-p", json.dumps(change))
+        """Merge a change into an object."""
+        with _as_kubectl():
+            objects.of(self.kubeconfig).patch(kind, name, self.namespace, change)
 
     def until(self, condition: Callable[[], T], what: str, limit: float = 120.0) -> T:
         """Poll `condition`, and return its first true value. An error of kubectl counts as false.
