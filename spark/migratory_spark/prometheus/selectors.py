@@ -72,10 +72,10 @@ def _matches(matcher: Matcher, value: str) -> bool:
 
 
 def parse(text: str) -> list[Selector]:
-    """Return all selectors in the text, in order. They are separated by commas or white space.
+    """Return all selectors in the text, in order. A comma or white space may stand between them.
 
-    Raises BadSelector, also for a selector that would match every series: as in Prometheus, at least one matcher must
-    reject the empty value.
+    Raises BadSelector, also for a text without any, and for a selector of which no matcher is known to reject the empty
+    value: it would match every series. Of regular expressions, only the empty one and `.*` are known to accept it.
     """
     at = _end_of(_SPACE, text, 0)
     if at == len(text):
