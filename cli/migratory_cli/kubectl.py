@@ -1,4 +1,5 @@
-"""kubectl as a subprocess: objects, logs, and forwarded ports to pods, for the plugin `kubectl migratory`.
+"""kubectl as a subprocess, for the plugin `kubectl migratory`: any command, with shortcuts for reading objects and for
+forwarding a port to a pod.
 
 The plugin's user has kubectl, with credentials of any kind that it supports. A forwarded port ends inside of the pod,
 so that no NetworkPolicy is in its way, and a request through it may have a token of its own.

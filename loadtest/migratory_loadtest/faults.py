@@ -1,7 +1,8 @@
 """The marked faults of a run: tracks which clients lost their link, and how long each of them took to resume.
 
-Terms as in the glossary: the *resume time* is from the lost link to the client's last receipt; the *publish gap* is
-from the last acknowledgement before the fault to the first one after it, per publisher and group.
+Terms as in the glossary: the *resume time* is from the lost link to the client's last receipt; the *publish gap* is the
+longest time between two successive acknowledgements around or after the mark, up to the next mark, per publisher and
+group.
 """
 
 from __future__ import annotations

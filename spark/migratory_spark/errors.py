@@ -1,5 +1,5 @@
 """Errors of reading samples, from files and from Prometheus servers, and the safe quotation of foreign text in their
-messages. Every message says what was wrong and what to do."""
+messages. A message says what was wrong and, where it is known, what to do."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A certificate authority for development: `migratory up --dev-tls` and the tests make one for each run.
+"""A certificate authority for development: `migratory up --dev-tls` makes one for each run, and tests make their own.
 
-The authority's key stays in memory; the keys of the certificates that it signs are files. A certificate proves nothing
-to anybody but the processes that are given `ca.crt`.
+The authority's key stays in memory. `write_certificates` writes the keys of brokers and ZooKeeper members to files. A
+certificate proves nothing to anybody but the processes that are given `ca.crt`.
 """
 
 from __future__ import annotations

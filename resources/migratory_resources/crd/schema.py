@@ -1,7 +1,8 @@
 """Converts pydantic models to the structural schema of a custom resource definition.
 
-Written for the models of this package: fields are models, lists, mappings, field types of `fields.py`, text, numbers
-and booleans, each with a description. Anything else raises SchemaError.
+Written for the models of this package: fields are models, lists, mappings with text keys, field types of `fields.py`,
+text, whole numbers, booleans, and `Literal`s of text, each of them possibly optional. Every field that is converted
+needs a description. Anything else raises SchemaError.
 """
 
 from __future__ import annotations

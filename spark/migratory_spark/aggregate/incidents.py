@@ -261,7 +261,7 @@ def _with_background(incident: DetectedIncident, background: Iterable[IncidentSt
 
 
 def _group_steps(steps: Sequence[IncidentStep]) -> list[list[IncidentStep]]:
-    """Return groups of steps, each with one cause. The steps are in the order of time.
+    """Return groups of steps, each with at most one cause. The steps are in the order of time.
 
     A broker that dies or restarts is a cause. Its group has the broker's return and the reconnects of the broker's
     clients. Other steps of the same chain (see `_chains`) are in the group of the latest cause that began before they

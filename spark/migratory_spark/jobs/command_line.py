@@ -45,8 +45,8 @@ class ExitOnError:
     """A context that ends the program with INTERNAL and a traceback after an unexpected error, and with INTERRUPTED
     after Ctrl-C.
 
-    Errors that Click reports itself, and SystemExit, pass through. Without this context, the exit code after an
-    unexpected error and after Ctrl-C would be 1.
+    Errors that Click reports itself (`ClickException`, `Exit`), and SystemExit, pass through. Without this context, the
+    exit code after an unexpected error and after Ctrl-C would be 1.
     """
 
     def __enter__(self) -> Self:

@@ -1,6 +1,8 @@
-"""Slices of time that are good or bad, for objectives that count slices of time instead of events.
+"""Counts the good, bad and silent slices of time, for objectives that count slices of time instead of events.
 
-The events of each slice are added up in the same pass as all other totals.
+`plan_slices` plans the sums of good and of all events in each slice; the pass that adds up all other totals computes
+them. `count_slices` then compares each slice's share of good events with the share that the objective demands.
+verdicts.py gives the verdict.
 """
 
 from __future__ import annotations

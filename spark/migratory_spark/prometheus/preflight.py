@@ -100,7 +100,8 @@ def server_now_ms(url: str, access: Access) -> int:
 
 
 def _has_samples(options: SourceOptions, url: str, start_ms: int, end_ms: int) -> bool:
-    """Return whether a server has a sample in [start, end) (ms since 1970). Raises ServerError."""
+    """Return whether a server has a sample of the options' selectors in [start, end) (ms since 1970). Raises
+    ServerError, and OptionError if the window has too many partitions."""
     # Stops at the first block: a streamed response is abandoned there, and others are no longer than a partition.
     return any(
         len(block)

@@ -46,8 +46,9 @@ class RollingPoint(msgspec.Struct, frozen=True, kw_only=True):
 
 class RollingBudget(msgspec.Struct, frozen=True, kw_only=True):
     """The budget of a cluster's objective over the rolling window. `coverage` is the share of the window that the
-    scrapes of the chosen reports cover. `reports` were chosen, `overlapping` were left out because others cover their
-    time, `different` because the objective was defined differently than in the newest report."""
+    scrapes of the chosen reports cover. `reports` is the number of reports that were chosen; `overlapping` that of
+    those left out because others cover their time, and `different` that of those left out because the objective was
+    defined differently than in the newest report."""
 
     cluster: str
     objective: str

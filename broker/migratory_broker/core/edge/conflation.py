@@ -1,13 +1,14 @@
 """Conflation, for the edge core: of a topic's QoS 0 publications only the latest of each interval is sent.
 
-The first publication after a quiet interval is sent at once and begins an interval. During an interval the latest QoS 0
-publication replaces the one before; at the end it is sent and the next interval begins. All live subscribers of a topic
-share the interval, so conflation costs nothing per subscriber. Nothing is left out silently: the message that is sent
-names the first sequence number that it replaces.
+The first QoS 0 publication after a quiet interval is sent at once and begins an interval. During an interval the latest
+QoS 0 publication replaces the one before; at the end it is sent and the next interval begins. All live subscribers of a
+topic share the interval, so conflation costs nothing per subscriber. Nothing is left out silently: the message that is
+sent names the first sequence number that it replaces.
 
 A QoS 1 publication is never delayed or left out, because it was acknowledged. It replaces the QoS 0 publications that
-were pending before it. Replays are not conflated: they bring everything that is cached. The pending publication is sent
-before another subscriber joins and before a gap is reported, so that every subscriber gets messages in order.
+were pending before it, and begins no interval. Replays are not conflated: they bring everything that is cached. The
+pending publication is sent before another subscriber joins and before a gap is reported, so that every subscriber gets
+messages in order.
 """
 
 from __future__ import annotations

@@ -142,8 +142,9 @@ def _parameters(query: Query, names: set[str]) -> dict[str, str]:
 
 def _stream_of_url(kind: str, parameters: Mapping[str, str], query: Query, headers: Headers) -> TranslatedRequest:
     """Return the stream or poll of the topics in a URL. They resume after the positions of the header Last-Event-ID if
-    it has any, else after those of `after`, one for each topic in their order. Raises _Refused for invalid topics,
-    positions or headers."""
+    it has any, else after those of `after`, one for each topic in their order. Raises _Refused for no topic, more
+    than MAX_URL_TOPICS or a repeated one, for a number of positions other than that of the topics, for several
+    headers Last-Event-ID, and for an invalid `snapshot`. The edge checks names and positions."""
     topics = query.getall("topic", [])
     if not 1 <= len(topics) <= MAX_URL_TOPICS or len(set(topics)) < len(topics):
         raise _Refused(

@@ -61,7 +61,8 @@ _GC_THRESHOLDS = (10_000, 100, 50)
 
 def edge_config(config: BrokerConfig, name: str, incarnation: int) -> EdgeConfig:
     """Return the configuration of each edge of the broker `name`. The limits of queues, subscriptions and input over
-    all clients are divided among the I/O processes; those of one client are not."""
+    all clients are divided among the I/O processes; those of one client, and rates, are not. Of its share of input
+    an edge gets what `unhandled_bytes` leaves, and at least `MIN_INCOMING_MESSAGES` of the largest messages."""
     limits = config.limits
     share = max(1, config.io_processes)
     edge = EdgeConfig(

@@ -1,5 +1,5 @@
-"""One I/O process as the broker's process sees it, for `IoProcessPool`: started, given clients and events, supervised,
-ended.
+"""One I/O process as the broker's process sees it, for `IoProcessPool`: started, given clients, supervised and ended.
+Its requests are put off while its channel is full.
 
 A process may end in any way and at any moment, and only its own clients lose their connections. A process that does not
 answer, does not read its channel, or does not close its clients when it must is killed. Its clients then notice at once

@@ -1,5 +1,6 @@
-"""Messages between a broker's process and its I/O processes, besides the events and effects of the two cores; how all
-of them are encoded, and to which edges each is sent (`ROUTES`).
+"""Messages between a broker's process and its I/O processes, besides the events and effects of the two cores, and how
+all of them are encoded. `ROUTES` says to which edges each effect of the logic, and `Credentials`, is sent; the
+messages defined here are not in it.
 
 They are sent in batches, each a MessagePack list (channel.py). Both ends are of one release, because one started the
 other.

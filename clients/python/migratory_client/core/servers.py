@@ -27,9 +27,10 @@ sending new ones."""
 
 def normalise_url(text: str) -> str:
     """Return the canonical form of a server's URL: no surrounding spaces, scheme and host in lower case, no default
-    port, no slash at the end.
+    port, no slash at the end of the path.
 
-    Raise ValueError, with the reason, when it is not a WebSocket URL.
+    Raise ValueError, with the reason, when it is not a WebSocket URL, or has a user name, a fragment or white space
+    inside.
     """
     url = text.strip()
     try:

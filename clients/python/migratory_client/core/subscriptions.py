@@ -57,10 +57,10 @@ class TopicStream:
         self.request = 0  # the number of the unanswered request, 0 after its receipt
 
     def accept_message(self, link: int, message: Message, out: list[Effect]) -> bool:
-        """Deliver a publication that arrived on `link`, and before it report publications that are missing without a
-        receipt. Return whether it was delivered. Drop it, without an effect, if it is a duplicate, from before a
-        reported gap, or from another link than the topic's. The publication at the current position is delivered once
-        if it is the awaited snapshot."""
+        """Deliver a publication that arrived on `link`, and before it report a `hole` for publications that are missing
+        without a receipt, or a `reset` if the sequence numbers went back without one. Return whether it was
+        delivered. Drop it, without an effect, if it is a duplicate, from before a reported gap, or from another link
+        than the topic's. The publication at the current position is delivered once if it is the awaited snapshot."""
         position = message.position
         last = self.position
         if link != self.link:

@@ -1,5 +1,9 @@
-"""The limits of the cache, used by the replicas of all groups: entries and age per topic, and bytes, topics and rows of
-publisher tables over all topics of the broker."""
+"""The cache of a broker: counts what the topic logs of all groups hold, and evicts their oldest committed entries, so
+that they stay within the limits of entries and age per topic and of bytes altogether.
+
+It also says when the cache or the tables of publishers are full. Topics are only counted here; sequencer.py limits
+them.
+"""
 
 from __future__ import annotations
 

@@ -53,7 +53,8 @@ class EpochView:
     """A replica's knowledge of the epoch that it is synced to: the owner, the members, the number of copies that
     commits an entry, and whether the epoch is activated.
 
-    It comes from the coordinator's `Sync`, or at the coordinator from its own record. `activated` becomes True later.
+    It comes from the coordinator's `Sync`, or at the coordinator from its own record. `activated` is True
+    from the start if the `Sync` is of an activated epoch; else it becomes True with the activation.
     """
 
     epoch: int
