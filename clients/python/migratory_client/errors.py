@@ -6,8 +6,8 @@ from migratory_client.core.events import PublishFailed, Receipt
 
 
 class MigratoryError(Exception):
-    """The base class of the client's exceptions. `code` is an error code of the protocol or of the client itself; that
-    of a GapError is the kind of its receipt, such as `truncated`. `text` is the message for people."""
+    """The base class of the client's exceptions. `str(error)` is the message for people. `code` is an error code of the
+    protocol or of the client itself; that of a GapError is the kind of its receipt, such as `truncated`."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)

@@ -102,8 +102,9 @@ class Subscription:
 
     def close(self) -> None:
         """Unsubscribe from all topics and end the iteration. Buffered messages are dropped, but not lost: the client's
-        next subscription to a topic resumes after the last message that the application was given. Raise RuntimeError
-        when called from another event loop or thread than the client's, if topics are left."""
+        next subscription to a topic resumes after the last message that the application was given, unless it is
+        `fresh` or the position is no longer remembered. Raise RuntimeError when called from another event loop or
+        thread than the client's, if topics are left."""
         if self._topics:
             self._check_open()
         for topic in list(self._topics):

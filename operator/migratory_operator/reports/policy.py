@@ -1,8 +1,8 @@
-"""The rules of what reports may use, which the operator's administrator sets: images, Prometheus servers, Secrets and
-what pods contain; pure.
+"""Checks what a report uses; pure. The operator's administrator allows images, Prometheus servers and what pods
+contain, or no reports at all. A Secret is allowed by a label of its own, and for https URLs only.
 
-An author may create SLAReports, and need not be allowed to create pods or to read Secrets. Without these rules a report
-would do both for its author.
+An author may create SLAReports, and need not be allowed to create pods or to read Secrets. Without these checks a
+report would do both for its author.
 """
 
 from __future__ import annotations

@@ -69,7 +69,8 @@ _SIMILARITY = 0.7
 @dataclass(frozen=True)
 class LoadedCluster:
     """A valid cluster, and a sentence for each field of its file that the model does not have: those that Kubernetes
-    alone uses (KUBERNETES_ONLY), and those that nobody knows. What the metadata of any object may have gets none."""
+    alone uses (KUBERNETES_ONLY), and those that nobody knows. Other fields that the metadata of any object may have
+    get none."""
 
     cluster: MigratoryCluster
     kubernetes_only: list[str] = field(default_factory=list)

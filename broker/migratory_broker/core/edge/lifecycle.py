@@ -352,7 +352,8 @@ class ConnectionLifecycle:
 
     def _end_dead(self, connection: ClientConnection, silent: float) -> None:
         """Close the socket of a dead connection without a close frame, which its client would not read. Count and log
-        that. `silent` is the seconds since it was last heard, or since its transport was full."""
+        that. `silent` is the seconds since it was last heard, or since this process woke up if that is later; for
+        HTTP, since its transport was full."""
         self._count("heartbeat")
         fields = {**log_fields(connection), "silent_seconds": round(silent, 3)}
         self._delivery.emit(Note("info", "dead_client", fields, connection.number))

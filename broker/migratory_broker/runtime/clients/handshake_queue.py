@@ -1,5 +1,5 @@
-"""The handshake queue: handshakes and first messages of new connections are deferred, so that publications do not wait
-for a storm of connects.
+"""The handshake queue: what new connections send until they are handed over is deferred, so that publications do not
+wait for a storm of connects; pending.py defers their first messages after that.
 
 When a broker dies, thousands of clients reconnect in one turn of the loop. Each costs a handshake, `connect` and
 `subscribe`, and in the clients' queue every publication would wait for all of them. So the bytes of new connections are

@@ -124,8 +124,9 @@ class ClientServer:
         `compression` whether permessage-deflate may be negotiated, `max_body` the bytes of the largest body of a
         request. A client of HTTP that acknowledges nothing for two `heartbeat` intervals, in seconds, loses its
         connection. `tokens` are the places of a request from which a token is read; None: it reads none. `brokers`
-        returns those whose names GET requests with neither Origin nor token may have as Host; None: any that `policy`
-        allows. `on_note` writes a log line. `console` has the pages of the console; None: there are none.
+        returns those whose names a GET of an HTTP client or of the console, with neither Origin nor token, may have as
+        Host, besides addresses and local names (`check_rebound`); None: any Host that `policy` allows. `on_note` writes
+        a log line. `console` has the pages of the console; None: there are none.
         """
 
         self._connections = connections
@@ -223,8 +224,8 @@ class ClientServer:
         return request.method == "GET" and "Origin" not in request.headers and not has_token
 
     async def _show(self, request: web.BaseRequest, console: Console) -> web.StreamResponse:
-        """Return the response of the console to an allowed request. Its body counts as memory of the connection until
-        the connection ends."""
+        """Return the console's response to an allowed request, or its refusal. The body of a response that is no
+        refusal counts as memory of the connection until the connection ends."""
         response = await console.answer(request.path, request.method)
         if isinstance(response, RefusedRequest):
             return refusal_response(response)

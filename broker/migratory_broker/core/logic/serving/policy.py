@@ -45,7 +45,7 @@ class TopicQuota:
     def admit(self, topic: str, client: ClientId) -> str:
         """Count a topic that does not exist yet against the quota of `client`, and return "". If its creation is under
         way already, for whichever client, count nothing and return "". If the quota is used up, count nothing, log
-        that, and return the reason why the client may not create it."""
+        that (at most one line in `QUOTA_LOG_INTERVAL`), and return the reason why the client may not create it."""
         now, timeout = self.ctx.now, self.ctx.config.topic_idle_timeout
         if self._histories != self.ctx.histories or (timeout and now - self._began_at >= timeout):
             # Publishers create again what is gone, and must not be charged twice. A new history has no topics.
