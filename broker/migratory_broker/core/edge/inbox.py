@@ -151,7 +151,7 @@ class Inbox:
         backlog.chunks.append(data)
         limit = self._config.backlog_per_client
         if backlog.size > limit:
-            text = f"over {limit} bytes behind a subscribe request that is still pending"
+            text = f"over {limit} bytes waited behind requests that are still being handled"
             self._close(connection, CloseCode.NOT_ALLOWED, "backlog", text)
 
     def _parse_read(self, connection: ClientConnection, data: bytes) -> bool:

@@ -7,6 +7,7 @@ that the configuration names, so that a token cannot choose how it is verified.
 
 from __future__ import annotations
 
+import re
 from base64 import urlsafe_b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -62,6 +63,8 @@ ALGORITHMS: Final = (*_SECRET_BYTES, *_RSA, *_CURVES.values(), "EdDSA")
 
 MIN_RSA_BITS: Final = 2048
 """Bits of an RSA key (RFC 7518, 3.3)."""
+
+_BASE64URL: Final = re.compile(r"[A-Za-z0-9_-]*={0,2}")
 
 RefusalKind = Literal["unauthenticated", "token_expired", "unknown_key"]
 
@@ -399,9 +402,11 @@ def _read_header(token: str) -> _Header:
 
 
 def _decode_base64(text: str) -> bytes:
-    """Return the bytes of base64url text, which may lack its padding. Characters that base64 does not use are skipped.
-    Raises ValueError for text that is not ASCII, or is of an impossible length."""
-    return urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
+    """Return the bytes of base64url text, which has no padding (RFC 7515, 2) or the right one. Raises ValueError for
+    any other character, and for an impossible length."""
+    if not _BASE64URL.fullmatch(text):
+        raise ValueError("not base64url")
+    return urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 
 def _time(claims: Mapping[str, object], name: str) -> float | None:

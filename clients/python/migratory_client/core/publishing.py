@@ -4,7 +4,7 @@ The publisher's side of docs/concepts/replication.md, "Normal case":
 
 - Ids rise by one per topic, from 1. An id is issued once and stands for one payload.
 - Every publication carries the *mark*: the lowest issued id of its topic that is neither answered nor given up, at the
-  time of this sending. It is the first key of `TopicQueue.pending`. `_publish` computes it, and nothing stores it.
+  time of this sending. It is the first key of `TopicQueue.pending`. `_message` computes it, and nothing stores it.
 - After `gap`, `retry`, a timeout, a new link, a give-up or a final refusal, all pending ids of the topic are sent again
   from the lowest, because the coordinator accepts an id only after the one before it, or as the mark. The first ones
   are sent at once, and each answer sends two more. To send thousands again at each `retry` would keep a busy broker
@@ -159,7 +159,7 @@ class Publisher:
         if queue.deferred or (link and now < self.paused_until and not queue.backing_off):
             queue.deferred.append(number)
         elif link and not queue.backing_off:
-            out.append(Send(link, [self._publish(queue, number, publication, now)]))
+            out.append(Send(link, [self._message(queue, number, publication, now)]))
 
     def accept_ack(self, ack: Ack, link: int, now: float, out: list[Effect]) -> None:
         """Complete a publication that the broker stored, and send the next two of its topic that a resend or a pause
@@ -280,7 +280,7 @@ class Publisher:
         """Send the topic's first `RESEND_WINDOW` pending publications again, and defer the others until answers arrive.
         The next resend is due after `ack_timeout`, which is doubled afterwards, up to `Settings.resend_cap`."""
         messages: list[ClientMessage] = [
-            self._publish(queue, number, publication, now)
+            self._message(queue, number, publication, now)
             for number, publication in islice(queue.pending.items(), RESEND_WINDOW)
         ]
         out.append(Send(link, messages))
@@ -299,11 +299,11 @@ class Publisher:
             number = queue.deferred.popleft()
             publication = queue.pending.get(number)  # None: answered, from an earlier sending
             if publication is not None and publication.expires_at > now:
-                messages.append(self._publish(queue, number, publication, now))
+                messages.append(self._message(queue, number, publication, now))
         if messages:
             out.append(Send(link, messages))
 
-    def _publish(self, queue: TopicQueue, number: int, publication: UnansweredPublication, now: float) -> Publish:
+    def _message(self, queue: TopicQueue, number: int, publication: UnansweredPublication, now: float) -> Publish:
         """Return the message for a pending publication, with the topic's current mark. The first time, record the
         current `access`, and let the publication expire with the cluster's duplicate window at the latest."""
         if not publication.access:

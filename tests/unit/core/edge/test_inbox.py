@@ -141,7 +141,7 @@ def test_client_over_the_backlog_limit_is_closed() -> None:
     assert reader.close_code is None
     reader.send_bytes(b"x")
     assert reader.close_code == CloseCode.NOT_ALLOWED
-    assert "100 bytes behind a subscribe request" in reader.close_reason
+    assert "over 100 bytes waited behind requests that are still being handled" in reader.close_reason
     assert dict(bench.edge.closed) == {"backlog": 1}
     assert bench.held == set()
     bench.attached(attaches[0], Position(1, 0))  # the connection is gone

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from migratory_broker.core.logic.events import (
     Admission,
+    Attached,
     Gap,
     PeerReceived,
 )
@@ -222,6 +223,25 @@ def test_accept_implies_the_activation() -> None:
     assert not cluster.logic(follower).groups[0].replica.view.activated  # type: ignore[union-attr]
     cluster.publish(new, "t", "2", id=2)
     assert cluster.delivered(follower, "t") == [(1, "1"), (2, "2")]
+
+
+def test_activation_that_an_accept_implies_answers_waiting_subscriptions() -> None:
+    """Regression: only the message of the activation did. A subscription to another topic waited for the next regular
+    try, up to a second."""
+    cluster = Cluster().up()
+    old = cluster.coordinator()
+    cluster.publish(old, "t", "1", id=1)
+    epoch = cluster.record().epoch
+    cluster.hold = lambda sender, receiver, message: isinstance(message, Activated)
+    cluster.crash(old)
+    cluster.run(1.0)
+    new = cluster.coordinator()
+    (follower,) = [name for name in (cluster.names) if name not in (old, new)]
+    assert cluster.attach(follower, "u", (epoch, 5)) is None  # the new epoch may still have that entry
+    reference = cluster.publish(new, "t", "2", id=2)
+    assert cluster.answers[reference].code == ""
+    (attached,) = cluster[follower].of(Attached)
+    assert (attached.topic, attached.receipt) == ("u", "reset")
 
 
 def test_sync_that_does_not_fit_is_requested_again() -> None:

@@ -119,6 +119,20 @@ def test_unknown_epoch_without_zookeeper_is_reset_after_the_wait() -> None:
     assert (late.receipt, late.position) == ("reset", Position(epoch, 5))
 
 
+def test_unknown_epoch_is_looked_up_when_zookeeper_is_back() -> None:
+    """Regression: the subscription was marked as looked up while ZooKeeper was away, and answered after 30 s."""
+    cluster, member, epoch = filled()
+    cluster.zookeeper(False)
+    cluster.run(0.5)
+    cluster.give(member, Attach(0, 77, "t", Position(epoch + 6, 100)))
+    cluster.run(1.0)
+    assert not cluster[member].of(Attached)
+    cluster.zookeeper(True)
+    cluster.run(3.0)
+    (late,) = cluster[member].of(Attached)
+    assert (late.receipt, late.position) == ("reset", Position(epoch, 5))
+
+
 @pytest.mark.parametrize("cut_off", [False, True])
 def test_position_ahead_waits_while_no_coordinator_is_heard(cut_off: bool) -> None:
     """A subscription from a position ahead waits longer than the resume wait while its broker hears no coordinator,

@@ -80,6 +80,16 @@ def test_new_history_clears_the_quota() -> None:
     assert publish(cluster, contact, "v", client=7) == ""
 
 
+def test_topics_of_an_earlier_count_are_not_subtracted_from_the_next() -> None:
+    ctx, table = alone(topics_per_client=2)
+    assert table.admit("t", (0, 1)) == ""
+    ctx.histories += 1
+    assert table.admit("u", (0, 1)) == ""
+    ctx.now += 6.0
+    table.tick(lambda topic: topic == "u")  # "t" was charged to a count that is gone
+    assert [table.admit(topic, (0, 1)) != "" for topic in "vw"] == [False, True]
+
+
 def test_new_history_is_counted() -> None:
     cluster = Cluster().up()
     before = cluster.logic("a").ctx.histories

@@ -139,6 +139,12 @@ def test_unusable_keys_of_a_set_are_left_out() -> None:
     assert not hasattr(key.material, "private_numbers")
 
 
+def test_secret_is_base64url_and_nothing_else() -> None:
+    """Regression: other characters were skipped, so that the secret was another one."""
+    with pytest.raises(BadKeys, match="no key for HS256"):
+        parse_keys(key_set({"kty": "oct", "k": "c2hvcnQ!" * 8}), ("HS256",))
+
+
 @pytest.mark.parametrize(
     ("document", "text"),
     [

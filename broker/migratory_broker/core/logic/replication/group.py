@@ -207,7 +207,8 @@ class TopicGroup:
         self.ctx.send(peer, Synced(self.number, message.history, message.epoch, message.serial))
         if message.activated:
             self._epoch_activated(peer, message.epoch)
-        self.listener.synced(self.number)
+        else:
+            self.listener.synced(self.number)
 
     def _check_sync(self, peer: str, message: Sync) -> None:
         """OWNER: raise PeerError unless the Sync comes from the owner of its epoch, which this broker is not.
@@ -227,13 +228,13 @@ class TopicGroup:
             expect(owner, "sender", "OWNER: an epoch is activated by its owner")
             replica.activate()
             self._epoch_activated(peer, message.epoch)
-            self.listener.synced(self.number)
 
     def _epoch_activated(self, coordinator: str, epoch: int) -> None:
-        """Record whether this broker is listed in the epoch, which is activated and which its replica is synced to, and
-        report the coordinator to the listener."""
+        """Record whether this broker is listed in the epoch, which is activated and which its replica is synced to.
+        Report the coordinator to the listener, and that waiting subscriptions may be answered."""
         self.member = self.replica.listed
         self.listener.activated(self.number, epoch, coordinator)
+        self.listener.synced(self.number)
 
     def accept(self, peer: str, message: Accept) -> None:
         """ACCEPT: store each entry that is the next of its topic, if the message's epoch is both the promised and the

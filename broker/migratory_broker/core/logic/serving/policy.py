@@ -51,6 +51,7 @@ class TopicQuota:
             # Publishers create again what is gone, and must not be charged twice. A new history has no topics.
             self._histories, self._began_at = self.ctx.histories, now
             self._created.clear()
+            self._pending.clear()  # charged to counts that are gone
         if topic in self._pending:
             return ""
         limit = self.ctx.config.topics_per_client

@@ -64,7 +64,6 @@ class WaitingSubscription:
     event: Attach
     begun: float
     since: float  # a coordinator of its epoch or later has been heard since, apart from `Resume._unheard_at`
-    epoch_requested: bool = False  # ZooKeeper was asked for the group's highest epoch, for this subscription
 
 
 class Resume:
@@ -153,16 +152,15 @@ class Resume:
 
     def _unknown_epoch(self, group: TopicGroup, after: Position, waiting: WaitingSubscription) -> Verdict:
         """Return "reset" if the epoch of `after` is above the epoch of the group's record in ZooKeeper, else "wait". If
-        the record was not read since the subscription began, begin to read it, at most once for this subscription, and
-        return "wait". A position with sequence number 0 of a known epoch that did not begin the history is "reset" at
-        once."""
+        the record was not read since the subscription began, begin to read it unless a read is under way, and return
+        "wait". A read that fails is repeated by the tries of `tick`. A position with sequence number 0 of a known epoch
+        that did not begin the history is "reset" at once."""
         if after.sequence == 0 and after.epoch <= max(group.replica.promised, group.replica.first):
             return "reset"  # only a history's first epoch has a position 0
         recorded, asked_at = self._recorded.get(group.number, (0, float("-inf")))
         if asked_at >= waiting.begun:
             return "reset" if after.epoch > recorded else "wait"
-        if not waiting.epoch_requested and group.number not in self._asking:  # else the answer under way decides
-            waiting.epoch_requested = True
+        if group.number not in self._asking:
             self._ask(group)
         return "wait"
 
