@@ -4,7 +4,7 @@
 
 samples.py    samples as load workers export them, and the sums that a report of them must find
 backfill.py   the same samples in a real Prometheus, and in Parquet files as the recorder writes them
-peers.py      the same totals by PromQL and by pandas
+peers.py      the same totals by PromQL, pandas and Polars
 reading.py    the reader alone: samples per second of one process, by each interface
 jobs.py       a whole report in a process of its own: its time, and the memory of driver, executors and Python workers
 """

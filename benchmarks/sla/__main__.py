@@ -26,6 +26,7 @@ READER_GOAL = 3_000_000  # samples per CPU second of one process
 MEMORY_GOAL = 8 * 2**30  # bytes of driver, executors and Python workers together
 PROMQL_GOAL = 5.0  # a report's CPU time of that of PromQL's, without Spark's start
 WORKERS = 14  # 10,710 series
+PEERS = ("promql", *peers.SCRIPTS)
 
 
 @click.command(context_settings={"show_default": True})
@@ -46,8 +47,8 @@ WORKERS = 14  # 10,710 series
 def main(
     millions: str, cores: str, sources: tuple[str, ...], data: Path | None, rounds: int, json_path: Path | None
 ) -> None:
-    """Measure how fast samples are read and reports are made, and with how much memory, beside PromQL and pandas. Needs
-    prometheus and promtool."""
+    """Measure how fast samples are read and reports are made, and with how much memory, beside PromQL, pandas and
+    Polars. Needs prometheus and promtool."""
     console = Console()
     with ExitStack() as stack:
         if data is None:
@@ -83,7 +84,11 @@ def run(
                 if "prometheus" in places:
                     of_round.append(peers.promql(fleet, places["prometheus"], pid))
                 if "parquet" in places:
-                    of_round.append(peers.pandas(fleet, Path(places["parquet"])))
+                    of_round += [
+                        peers.script(name, fleet, Path(places["parquet"]))
+                        for name, (_, limit) in peers.SCRIPTS.items()
+                        if fleet.samples <= limit
+                    ]
                 results["peers"] += [{"round": round_, **asdict(costs)} for costs in of_round]
                 for source, location in places.items():
                     for count in cores:
@@ -105,10 +110,10 @@ def reports(fleet: Fleet, results: dict[str, Any]) -> tuple[Table, bool]:
     Prometheus reach the goal beside PromQL."""
     table = Table(title=f"Totals of {fleet.samples / 1e6:,.1f} M samples", title_justify="left")
     for column in ("what", "cores", "CPU s", "M samples/s of all cores", "wall s", "start: CPU s", "wall s", "GiB",
-                   "CPU of PromQL's", "CPU of pandas'"):  # fmt: skip
+                   *(f"CPU of {peer}'s" for peer in PEERS)):  # fmt: skip
         table.add_column(column, justify="left" if column == "what" else "right")
     met = True
-    for peer in ("promql", "pandas"):
+    for peer in PEERS:
         rows = [row for row in results["peers"] if (row["peer"], row["samples"]) == (peer, fleet.samples)]
         if rows:
             cpu, wall = (median(row[key] for row in rows) for key in ("cpu", "seconds"))
@@ -125,7 +130,7 @@ def reports(fleet: Fleet, results: dict[str, Any]) -> tuple[Table, bool]:
             f"report from {source}", str(cores), f"{middle['cpu']:.1f}",
             f"{fleet.samples * cores / middle['cpu'] / 1e6:.2f}", f"{middle['seconds']:.1f}",
             f"{middle['start_cpu']:.1f}", f"{middle['start_seconds']:.1f}", f"{middle['memory'] / 2**30:.2f}",
-            *(f"{ratios[peer]:.2f}" if peer in ratios else "" for peer in ("promql", "pandas")),
+            *(f"{ratios[peer]:.2f}" if peer in ratios else "" for peer in PEERS),
         )  # fmt: skip
     return table, met
 

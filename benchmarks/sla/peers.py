@@ -1,6 +1,6 @@
-"""The same totals without the product: a query in PromQL, and a careful script with pandas.
+"""The same totals without the product: a query in PromQL, and careful scripts with pandas and Polars.
 
-Both add up how much every counter of a fleet rose, by metric, broker and bucket. That is the larger part of a report's
+All add up how much every counter of a fleet rose, by metric, broker and bucket. That is the larger part of a report's
 work; coverage, incidents, rows of time and verdicts are not in it.
 """
 
@@ -48,6 +48,28 @@ totals = by_series.groupby(["metric", "broker", "le"], observed=True)["rise"].su
 print(json.dumps({"totals": totals.groupby("metric", observed=True).sum().to_dict(), "cpu": time.process_time()}))
 """
 
+# Lazy and streamed: what is held is a series' values, and its labels once.
+_POLARS = """
+import json, sys, time
+import polars as pl
+value = pl.col("value").sort_by("timestamp")
+rise = value.diff()
+rise = pl.when(rise.is_null() | (rise < 0)).then(value).otherwise(rise).sum()  # a restart, or the first
+by_series = (
+    pl.scan_parquet(sys.argv[1] + "/*.parquet")
+    .group_by("metric", pl.col("labels").hash().alias("series"))
+    .agg(pl.col("labels").first(), rise.alias("rise"))
+)
+labels = [pl.col("labels").map.get(label).fill_null("").alias(label) for label in ("broker", "le")]
+totals = by_series.with_columns(labels).group_by("metric", "broker", "le").agg(pl.col("rise").sum())
+found = totals.group_by("metric").agg(pl.col("rise").sum()).collect(engine="streaming")
+print(json.dumps({"totals": dict(found.iter_rows()), "cpu": time.process_time()}))
+"""
+
+SCRIPTS = {"pandas": (_PANDAS, 20_000_000), "polars": (_POLARS, 200_000_000)}
+"""Scripts, by name, and the most samples with which they are run. The script with pandas holds all samples at once,
+with a text of labels for each, so it is left out before it fills the machine's memory."""
+
 
 @dataclass(slots=True)
 class PeerCosts:
@@ -59,7 +81,7 @@ class PeerCosts:
     cpu: float
 
 
-class _PandasResult(msgspec.Struct):
+class _ScriptResult(msgspec.Struct):
     totals: dict[str, float]
     cpu: float
 
@@ -97,17 +119,18 @@ def promql(fleet: Fleet, url: str, server: int) -> PeerCosts:
     return costs
 
 
-def pandas(fleet: Fleet, folder: Path) -> PeerCosts:
-    """Compute the totals from Parquet files with pandas, in a process of its own. Raise RuntimeError when it fails, or
-    a total differs from the truth."""
+def script(name: str, fleet: Fleet, folder: Path) -> PeerCosts:
+    """Compute the totals from Parquet files with a script of SCRIPTS, in a process of its own. Raise RuntimeError when
+    it fails, or a total differs from the truth."""
     began = time.monotonic()
     completed = subprocess.run(
-        [sys.executable, "-c", _PANDAS, str(folder)], capture_output=True, text=True, check=False, timeout=_LIMIT
-    )
+        [sys.executable, "-c", SCRIPTS[name][0], str(folder)],
+        capture_output=True, text=True, check=False, timeout=_LIMIT,
+    )  # fmt: skip
     seconds = time.monotonic() - began
     if completed.returncode:
-        raise RuntimeError(f"pandas failed: {completed.stderr[-2000:]}")
-    result = msgspec.json.decode(completed.stdout, type=_PandasResult)
+        raise RuntimeError(f"{name} failed ({completed.returncode}): {completed.stderr[-2000:]}")
+    result = msgspec.json.decode(completed.stdout, type=_ScriptResult)
     if result.totals != {metric: float(true) for metric, true in fleet.truth().items()}:
-        raise RuntimeError(f"pandas: the totals are {result.totals}, the truth is {fleet.truth()}")
-    return PeerCosts("pandas", fleet.samples, seconds, result.cpu)
+        raise RuntimeError(f"{name}: the totals are {result.totals}, the truth is {fleet.truth()}")
+    return PeerCosts(name, fleet.samples, seconds, result.cpu)
