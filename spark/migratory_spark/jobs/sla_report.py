@@ -150,6 +150,7 @@ def _build(
     label of the breakdown, or the report would have too many totals or combinations of labels. Raises SamplesUnreadable
     if Spark or a server fails."""
     from migratory_spark.errors import NoSamples
+    from migratory_spark.prometheus.errors import NoSamplesFound
     from migratory_spark.report.build import build_report
 
     try:
@@ -160,7 +161,7 @@ def _build(
                 replica_labels=report_options.replica_labels, cluster=report_options.cluster,
                 by=report_options.by,
             )  # fmt: skip
-    except (NoSamples, ValueError) as error:
+    except (NoSamples, NoSamplesFound, ValueError) as error:
         raise BadInput(str(error)) from error
 
 

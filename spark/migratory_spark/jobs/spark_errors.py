@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
-from migratory_spark.errors import one_line
 from migratory_spark.jobs.command_line import SamplesUnreadable
+from migratory_spark.prometheus.errors import one_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,15 +55,15 @@ def _follows_interrupt(error: BaseException | None) -> bool:
 def error_sentence(text: str) -> str:
     """Return the message of a Spark error in one line without stack traces, at most 600 characters.
 
-    If a Python worker raised one of the product's errors (`errors.py`), that is the message; else it is the first line
-    after the worker's traceback that is not indented. Without a worker, it is the first two lines that are no stack
-    trace, and the last cause in the JVM's stack. If Java does not start, the sentence says so.
+    If a Python worker raised one of the product's errors (`errors.py`, `prometheus/errors.py`), that is the message;
+    else it is the first line after the worker's traceback that is not indented. Without a worker, it is the first two
+    lines that are no stack trace, and the last cause in the JVM's stack. If Java does not start, the sentence says so.
     """
     if "JAVA_GATEWAY_EXITED" in text:
         return "Java does not start; install Java 17 or newer, or let JAVA_HOME name one"
     _, traced, after = text.partition("Traceback (most recent call last):")
     raised = re.findall(r"^([A-Za-z_][\w.]*): (.+)$", after, re.MULTILINE) if traced else []
-    own = [message for name, message in raised if name.startswith("migratory_spark.errors.")]
+    own = [message for name, message in raised if re.match(r"migratory_spark\.(prometheus\.)?errors\.", name)]
     if raised:
         return one_line(own[-1] if own else raised[0][1])[:_MAX_LENGTH]
     lines = [line.strip() for line in text.splitlines() if line.strip()]

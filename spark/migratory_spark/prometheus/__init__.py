@@ -8,11 +8,13 @@ partitions.py        cuts a window into partitions and reads one: servers, selec
 remote_read.py       reads by remote read: chunk_stream.py and xor.py (streamed chunks), sample_response.py (plain
                      samples), protobuf.py (the encoding)
 range_selector.py    reads by the JSON API, for servers without remote read
-http.py              sends the requests: connection pools, retries, errors
+http.py              sends the requests: connection pools, retries; errors.py has the errors of all modules
 blocks.py            the blocks of samples that both readers yield; arrow.py makes Spark's batches of them
+
+The package imports nothing else of the product. `spark/pyproject.toml` makes a wheel of it alone.
 """
 
-from migratory_spark.errors import NoSamplesFound, OptionError, ServerError, SourceError
+from migratory_spark.prometheus.errors import NoSamplesFound, OptionError, ServerError, SourceError
 from migratory_spark.prometheus.source import FORMAT, PrometheusDataSource, read_samples, register
 
 __all__ = [

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 import google_crc32c
 import numpy as np
 
-from migratory_spark.errors import excerpt
 from migratory_spark.prometheus import xor
 from migratory_spark.prometheus.blocks import SampleBlock, decode_labels
+from migratory_spark.prometheus.errors import excerpt
 from migratory_spark.prometheus.protobuf import BadProtobuf, field
 
 CHUNKS = 2000

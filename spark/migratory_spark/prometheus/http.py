@@ -14,7 +14,7 @@ from functools import lru_cache
 import urllib3
 from urllib3.exceptions import HTTPError, IncompleteRead, MaxRetryError, ReadTimeoutError, SSLError
 
-from migratory_spark.errors import BrokenResponse, InterfaceUnsupported, QueryTooLarge, ServerError, excerpt
+from migratory_spark.prometheus.errors import BrokenResponse, InterfaceUnsupported, QueryTooLarge, ServerError, excerpt
 from migratory_spark.prometheus.options import Access
 
 _CHUNK_BYTES = 1 << 18

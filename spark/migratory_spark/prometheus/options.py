@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
-from migratory_spark.errors import OptionError
+from migratory_spark.prometheus.errors import OptionError
 from migratory_spark.prometheus.selectors import BadSelector, Selector, is_label, narrow, parse
 
 Api = Literal["auto", "remote_read", "remote_read_samples", "range_selector"]
@@ -45,6 +45,11 @@ NAMES = (
 
 _SECONDS = re.compile(r"\d+(\.\d{1,3})?", re.ASCII)
 
+_UNITS_MS = {
+    "y": 31_536_000_000, "w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1
+}  # fmt: skip
+_DURATION = re.compile("".join(rf"(?:(\d{{1,9}}(?:\.\d{{1,9}})?){unit})?" for unit in _UNITS_MS), re.ASCII)
+"""A duration as Prometheus writes it, with a group for the number of each unit."""
 
 DELAY_MS = 15_000
 """Default of the option `delay`: milliseconds after which a sample has arrived at its server. A scrape times out after
@@ -144,6 +149,23 @@ def moment_ms(text: str) -> int:
     if moment.tzinfo is None:
         raise ValueError(f"{text!r} has no time zone: add Z for UTC, or an offset such as +02:00")
     return math.floor(moment.timestamp() * 1000 + 0.5)
+
+
+def parse_duration(text: str) -> int:
+    """Return a duration in ms, from text such as "250ms", "1h30m" or "15d" as Prometheus writes it. Units are y (365
+    days), w, d, h, m, s and ms, the largest first. Only 0 needs no unit. Raises ValueError for other text."""
+    parts = _DURATION.fullmatch(text)
+    if text == "0":
+        return 0
+    if not text or parts is None:
+        raise ValueError(f'{text!r} is not a duration with its unit, such as "250ms", "4s", "2m", "1h" or "1m30s"')
+    lengths = zip(parts.groups(), _UNITS_MS.values(), strict=True)
+    return round(sum(float(number) * unit_ms for number, unit_ms in lengths if number))
+
+
+def format_duration(length_ms: int) -> str:
+    """Return a duration above 0 in the largest unit that leaves a whole number, such as "90s" or "2h"."""
+    return next(f"{length_ms // unit}{name}" for name, unit in _UNITS_MS.items() if length_ms % unit == 0)
 
 
 def _canonical_names(given: Mapping[str, str]) -> dict[str, str]:
@@ -298,13 +320,10 @@ def _integer(options: dict[str, str], name: str, default: int, minimum: int, max
 
 
 def _length_ms(options: dict[str, str], name: str, minimum: int = 1) -> int:
-    # Imported here: its models take longer to import than a worker needs for everything else.
-    from migratory_resources.quantities import parse_duration
-
     try:
-        length = round(parse_duration(options[name]) * 1000)
+        length = parse_duration(options[name])
     except ValueError as error:
-        raise OptionError(f"option {name}: {options[name]!r} is not {error}") from error
+        raise OptionError(f"option {name}: {error}") from None
     if length < minimum:
         raise OptionError(f"option {name}: {options[name]!r} is shorter than {minimum} ms")
     return length

@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
-from migratory_resources.quantities import format_duration
-
-from migratory_spark.errors import (
+from migratory_spark.prometheus import range_selector, remote_read
+from migratory_spark.prometheus.blocks import SampleBlock, SeriesId, merge_blocks
+from migratory_spark.prometheus.errors import (
     BrokenResponse,
     InterfaceUnsupported,
     OptionError,
@@ -20,9 +20,7 @@ from migratory_spark.errors import (
     ServerError,
     SourceError,
 )
-from migratory_spark.prometheus import range_selector, remote_read
-from migratory_spark.prometheus.blocks import SampleBlock, SeriesId, merge_blocks
-from migratory_spark.prometheus.options import SourceOptions
+from migratory_spark.prometheus.options import SourceOptions, format_duration
 from migratory_spark.prometheus.selectors import Selector
 
 _MINUTE = 60_000
@@ -65,7 +63,7 @@ def cut(start_ms: int, end_ms: int, length_ms: int | None = None) -> list[tuple[
     length = length_ms or default_length(start_ms, end_ms)
     if (count := -(-(end_ms - start_ms) // length)) > MAX_PARTITIONS:
         raise OptionError(
-            f"the window is cut into {count:,} partitions of {format_duration(length / 1000)}, more than "
+            f"the window is cut into {count:,} partitions of {format_duration(length)}, more than "
             f"{MAX_PARTITIONS:,}: shorten the window, or raise option partition"
         )
     edges = range(start_ms - start_ms % length + length, end_ms, length)

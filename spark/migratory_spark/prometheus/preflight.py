@@ -15,10 +15,16 @@ from typing import Any
 
 import msgspec
 
-from migratory_spark.errors import BrokenResponse, InterfaceUnsupported, NoSamplesFound, OptionError, ServerError
 from migratory_spark.prometheus import partitions
+from migratory_spark.prometheus.errors import (
+    BrokenResponse,
+    InterfaceUnsupported,
+    NoSamplesFound,
+    OptionError,
+    ServerError,
+)
 from migratory_spark.prometheus.http import send_request
-from migratory_spark.prometheus.options import Access, SourceOptions
+from migratory_spark.prometheus.options import Access, SourceOptions, parse_duration
 from migratory_spark.prometheus.selectors import NAME, Selector, render
 
 _FORM = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -125,7 +131,7 @@ def _explain_absence(options: SourceOptions, url: str, start_ms: int, end_ms: in
         )
     except ServerError as error:
         return f"no samples, and no reason ({error.text})"
-    if (seconds := _retention_seconds(retention)) is not None and end_ms < now - seconds * 1000:
+    if (length_ms := _retention_ms(retention)) is not None and end_ms < now - length_ms:
         return f"the window ended before its retention, which is {retention} back from {_iso(now)}"
     return f"it has such series, but no sample of them in the window (retention: {retention or 'unknown'})"
 
@@ -176,10 +182,8 @@ def _call_api(url: str, path: str, access: Access, parameters: Any, get: bool = 
         raise InterfaceUnsupported(url, f"{path.partition('?')[0]} does not answer as Prometheus does") from error
 
 
-def _retention_seconds(retention: str) -> float | None:
-    """Return the seconds of a text such as "15d" or "15d or 10GiB", or None if it does not begin with a duration."""
-    from migratory_resources.quantities import parse_duration
-
+def _retention_ms(retention: str) -> int | None:
+    """Return the ms of a text such as "15d" or "15d or 10GiB", or None if it does not begin with a duration."""
     try:
         return parse_duration(retention.partition(" ")[0])
     except ValueError:

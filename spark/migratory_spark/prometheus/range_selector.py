@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import numpy as np
 
-from migratory_spark.errors import BrokenResponse, ServerError
 from migratory_spark.prometheus.blocks import SampleBlock, SeriesId
+from migratory_spark.prometheus.errors import BrokenResponse, ServerError
 from migratory_spark.prometheus.http import send_request
 from migratory_spark.prometheus.options import Access
 from migratory_spark.prometheus.selectors import Matcher, render

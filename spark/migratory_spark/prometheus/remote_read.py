@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from migratory_spark.errors import BrokenResponse
 from migratory_spark.prometheus import chunk_stream, sample_response
 from migratory_spark.prometheus.blocks import SampleBlock
+from migratory_spark.prometheus.errors import BrokenResponse
 from migratory_spark.prometheus.http import send_request
 from migratory_spark.prometheus.options import Access
 from migratory_spark.prometheus.protobuf import SAMPLES, STREAMED_XOR_CHUNKS, BadProtobuf, read_request, varint

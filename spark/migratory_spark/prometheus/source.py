@@ -7,18 +7,20 @@ Spark's workers by name, so this package has to be installed there.
 from __future__ import annotations
 
 import logging
+import os
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, is_remote
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from migratory_spark.errors import NoSamplesFound, OptionError
 from migratory_spark.prometheus import partitions, preflight, pushdown
 from migratory_spark.prometheus.arrow import ArrowBatches, spark_schema
+from migratory_spark.prometheus.errors import NoSamplesFound, OptionError
 from migratory_spark.prometheus.options import SourceOptions, parse_options
 
 FORMAT = "prometheus"
@@ -155,7 +157,15 @@ class PrometheusStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
 
 def register(session: SparkSession) -> None:
-    """Register the data source in the session, so that `format("prometheus")` finds it."""
+    """Register the data source in the session, so that `format("prometheus")` finds it.
+
+    In local mode, unless PYSPARK_PYTHON is set, let the session's Python workers run this process's own interpreter.
+    """
+    # PySpark's default, the python3 of PATH, lacks this package if the virtual environment is not activated.
+    if "PYSPARK_PYTHON" not in os.environ and not is_remote():
+        context = session.sparkContext
+        if str(context.master).startswith("local"):
+            context.pythonExec = sys.executable
     session.dataSource.register(PrometheusDataSource)
 
 

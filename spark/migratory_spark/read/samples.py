@@ -20,8 +20,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, DataType, DoubleType, LongType, MapType, StringType, StructField, StructType
 
-from migratory_spark.errors import BadSamples, NoSamples, one_line
+from migratory_spark.errors import BadSamples, NoSamples
 from migratory_spark.prometheus import partitions
+from migratory_spark.prometheus.errors import one_line
 from migratory_spark.prometheus.options import SourceOptions
 from migratory_spark.read.series_pack import LARGE_ROWS, SampleQuery, SeriesPack, pack_batches, pack_blocks
 

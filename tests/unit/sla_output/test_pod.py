@@ -21,9 +21,9 @@ import msgspec
 import pytest
 from migratory_resources.report.status import ReportOutcome
 from migratory_spark.document import SlaReport
-from migratory_spark.errors import NoSamplesFound
 from migratory_spark.jobs.command_line import BadInput, SamplesUnreadable
 from migratory_spark.pod import driver, request, result
+from migratory_spark.prometheus.errors import NoSamplesFound
 from migratory_testing.reports import empty_report, sample_report
 
 ASKED = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from migratory_spark.errors import OptionError, QueryTooLarge, ServerError
-from migratory_spark.prometheus.options import SourceOptions, moment_ms, parse_options
+from migratory_spark.prometheus.errors import OptionError, QueryTooLarge, ServerError
+from migratory_spark.prometheus.options import SourceOptions, format_duration, moment_ms, parse_duration, parse_options
 
 BASE = {"url": "http://a:9090", "matchers": "up"}
 
@@ -126,3 +126,19 @@ def test_errors_can_be_pickled() -> None:
 @pytest.mark.parametrize("url", ["http://localhost:9090", "http://127.0.0.1", "http://[::1]:9090/prefix"])
 def test_credentials_may_go_to_this_machine_without_tls(url: str) -> None:
     assert options(url=url, token="a").access.headers == (("Authorization", "Bearer a"),)
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [("0", 0), ("500ms", 500), ("1.5s", 1500), ("1h30m", 5_400_000), ("15d", 1_296_000_000), ("1y", 31_536_000_000)],
+)
+def test_durations_are_those_of_prometheus(text: str, milliseconds: int) -> None:
+    assert parse_duration(text) == milliseconds
+    if milliseconds:
+        assert parse_duration(format_duration(milliseconds)) == milliseconds
+
+
+@pytest.mark.parametrize("text", ["", "5", "ms", "1m1h", "1h 30m", "-1s", "1e3s", "½h"])
+def test_other_texts_are_no_durations(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a duration with its unit"):
+        parse_duration(text)

@@ -7,8 +7,8 @@ import urllib.parse
 from collections.abc import Callable
 
 import pytest
-from migratory_spark.errors import NoSamplesFound, OptionError, ServerError
 from migratory_spark.prometheus import preflight
+from migratory_spark.prometheus.errors import NoSamplesFound, OptionError, ServerError
 from migratory_spark.prometheus.options import parse_options
 from migratory_testing.fakeprometheus import END, JSON, START, Reply, Request, Serve, good, options
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from migratory_spark.errors import ServerError, SourceError
 from migratory_spark.prometheus import chunk_stream, partitions
 from migratory_spark.prometheus.blocks import STALE, SeriesId
+from migratory_spark.prometheus.errors import ServerError, SourceError
 from migratory_spark.prometheus.options import SourceOptions
 from migratory_testing import prometheus_wire as made
 from migratory_testing.fakeprometheus import (

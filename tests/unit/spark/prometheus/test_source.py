@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
-from migratory_spark.errors import NoSamplesFound, OptionError
+from migratory_spark.prometheus.errors import NoSamplesFound, OptionError
 from migratory_spark.prometheus.source import FilteringReader, PrometheusDataSource, PrometheusStreamReader
 from migratory_testing.fakeprometheus import JSON, FakePrometheus, Reply, Request
 from migratory_testing.prometheus_wire import streamed, window_of

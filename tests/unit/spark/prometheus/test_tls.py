@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from migratory_spark.errors import ServerError
 from migratory_spark.prometheus import partitions
+from migratory_spark.prometheus.errors import ServerError
 from migratory_spark.prometheus.options import parse_options
 from migratory_testing.fakeprometheus import FakePrometheus, Reply
 from migratory_testing.prometheus_wire import streamed
