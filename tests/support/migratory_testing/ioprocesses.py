@@ -30,7 +30,7 @@ STATUS = Edge(EdgeConfig(), 0).status()
 SERVER = {
     "handshakes_waiting": 0, "handshake_bytes_waiting": 0, "tls_handshakes_waiting": 0, "handshakes_too_slow": 0,
     "handshakes_evicted": 0, "requests_malformed": 0, "input_evicted": 0,
-    "requests_refused_origin": 0, "requests_refused_host": 0, "requests_refused_repeated": 0,
+    "requests_refused_origin": 0, "requests_refused_host": 0, "requests_refused_malformed": 0,
 }  # fmt: skip
 
 

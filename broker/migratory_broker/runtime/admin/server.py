@@ -90,7 +90,7 @@ class AdminServer:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Return the response to a request: the page, or a refusal for its source, its token, its path or its
         method."""
-        refused = check_source(request.headers, self._policy) or self._check_token(request)
+        refused = check_source(request.raw_path, request.headers, self._policy) or self._check_token(request)
         if refused is not None:
             self._count_refused(request, refused)
             return refusal_response(refused)

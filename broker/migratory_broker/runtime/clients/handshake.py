@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Literal, Protocol, cast
@@ -84,10 +85,42 @@ def negotiate(
     return AcceptedUpgrade(cast("Wire", codec.name), deflate is not None, answer)
 
 
-def check_source(headers: Headers, policy: OriginPolicy) -> RefusedRequest | None:
-    """Check Host and Origin of a request by `policy`. Return the refusal, or None if they are allowed."""
-    refusal = policy.check(headers.getall("Origin", []), headers.getall("Host", []))
+_AUTHORITY = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([\w-]+(?:\.[\w-]+)*)\.?)(?::([0-9]{1,5}))?", re.ASCII)
+
+
+def check_source(target: str, headers: Headers, policy: OriginPolicy) -> RefusedRequest | None:
+    """Check Host and Origin of a request. Return None if they are allowed, else the refusal: with status 400 for a Host
+    or an Origin that is missing, repeated or malformed, and for a `target` of another server than Host says, and else
+    as `policy` refuses them.
+
+    `target` is the request's target as it was sent: a path, or a whole URL (RFC 9112, 3.2.2), which proxies take for
+    the server that is asked. Brokers read Host alone, so the two must agree.
+    """
+    hosts = headers.getall("Host", [])
+    if len(hosts) == 1:
+        host = hosts[0].strip(" \t")
+        if not is_authority(host):
+            return RefusedRequest(400, "Host must be a name or an address, IPv6 in brackets, with or without a port")
+        if not target.startswith(("/", "*")) and _server_of(target) != host.lower():
+            return RefusedRequest(400, "the request's URL must be of http or https, and have the server that Host says")
+    refusal = policy.check(headers.getall("Origin", []), hosts)
     return RefusedRequest(refusal.status, refusal.text) if refusal is not None else None
+
+
+def is_authority(text: str) -> bool:
+    """Return whether a text is the server of a URL of http: a DNS name or an IPv4 address, or an IPv6 address in
+    brackets and without a zone, and perhaps a port (RFC 3986, 3.2). User information, escapes and empty labels are not
+    accepted, and no letters beyond ASCII: browsers send none of them as Host."""
+    match = _AUTHORITY.fullmatch(text)
+    if match is None or int(match[3] or 0) > 65_535:
+        return False
+    return match[1] is None or _is_address(match[1], ipaddress.IPv6Address)
+
+
+def _server_of(target: str) -> str:
+    """Return the server of a request target that is a URL of http or https, in lower case; "" of any other target."""
+    scheme, _, rest = target.partition("://")
+    return re.split("[/?#]", rest, maxsplit=1)[0].lower() if scheme.lower() in {"http", "https"} else ""
 
 
 LOCAL_SUFFIXES = (".localhost", ".local", ".internal", ".svc")
@@ -95,18 +128,14 @@ LOCAL_SUFFIXES = (".localhost", ".local", ".internal", ".svc")
 
 
 def check_rebound(headers: Headers, servers: Sequence[Server]) -> RefusedRequest | None:
-    """Check the Host of a GET request that has neither an Origin nor a token, where every Host is served. Return None
-    if no foreign web page can have it: it is an address, has no dot, ends in one of `LOCAL_SUFFIXES`, or is the name in
-    a URL of `servers`. Otherwise return the refusal, with status 421.
+    """Check the Host of a GET request that has neither an Origin nor a token, where every Host is served that
+    `check_source` accepts. Return None if no foreign web page can have it: it is an address, has no dot, ends in one of
+    `LOCAL_SUFFIXES`, or is the name in a URL of `servers`. Otherwise return the refusal, with status 421.
 
     A page whose name was made to point to the broker (DNS rebinding) is of the same origin as its broker, and may read
     the answer. Its name is a registered one, and not that of a broker.
     """
-    host = headers.get("Host", "")
-    try:
-        name = (urlsplit(f"//{host}").hostname or "").removesuffix(".")
-    except ValueError:
-        name = host
+    name = (urlsplit(f"//{headers.get('Host', '')}").hostname or "").removesuffix(".")
     if "." not in name or name.endswith(LOCAL_SUFFIXES) or _is_address(name):
         return None
     if name in {urlsplit(server.url).hostname for server in servers}:
@@ -118,9 +147,9 @@ def check_rebound(headers: Headers, servers: Sequence[Server]) -> RefusedRequest
     return RefusedRequest(421, text)
 
 
-def _is_address(name: str) -> bool:
+def _is_address(name: str, parse: Callable[[str], object] = ipaddress.ip_address) -> bool:
     try:
-        ipaddress.ip_address(name)
+        parse(name)
     except ValueError:
         return False
     return True

@@ -41,9 +41,9 @@ from migratory_broker.runtime.clients.requests import (
     translate,
 )
 
-REFUSAL_REASONS = {403: "origin", 421: "host", 400: "repeated", 401: "token"}
-"""The reasons for which a request is refused for its source, by status: its Origin, its Host, two of either, or the
-console's token."""
+REFUSAL_REASONS = {403: "origin", 421: "host", 400: "malformed", 401: "token"}
+"""The reasons for which a request is refused for its source, by status: its Origin, its Host, one of them that is
+missing, repeated or malformed, or the console's token."""
 
 NOT_FOUND = "not found; use /ws (WebSocket), /v1/stream, /v1/poll, /v1/publish or /v1/servers"
 
@@ -185,7 +185,7 @@ class ClientServer:
         """Return the response to a request, or hand its transport over to the client connections: after an upgrade, and
         once the request of an HTTP client is read."""
         path = request.path
-        refused = check_source(request.headers, self._policy)
+        refused = check_source(request.raw_path, request.headers, self._policy)
         console = self._console if self._console is not None and self._console.has(path) else None
         shows = path in PATHS or console is not None
         if refused is None and self._brokers is not None and shows and self._may_be_rebound(request):

@@ -1,8 +1,9 @@
 """The opening handshake at both ends. Byte 0 selects the end and its settings, byte 1 where the input is cut; the
 rest is a request or a response.
 
-Oracles at the server: the result is an answer, or a refusal with a valid status and one line of text. An independent
-implementation accepts what the server accepts, and our client agrees with the answer on subprotocol and compression.
+Oracles at the server: the result is an answer, or a refusal with a valid status and one line of text. A request that is
+allowed names one server, for an independent parser of URLs as well. An independent implementation accepts what the
+server accepts, and our client agrees with the answer on subprotocol and compression.
 At the client: the result is an agreement, a HandshakeError with a text, or "incomplete". Cuts change nothing. The
 independent implementation accepts what the client accepts, with the same subprotocol.
 """
@@ -15,6 +16,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 from unittest.mock import Mock
+from urllib.parse import urlsplit
 
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.http_parser import HttpRequestParser
@@ -52,6 +54,7 @@ TOKENS = (
     b"Origin: https://", b"Host: ", b"Upgrade: websocket\r\n", b"Connection: ", b"keep-alive, Upgrade",
     b"migratory.v1.json", b"Content-Length: ", b"Transfer-Encoding: chunked\r\n",
     b"HTTP/1.1 101 ", b"\r\n\r\n", b"*.example.org", b"xn--",
+    b"GET http://push.example.com/ws HTTP/1.1\r\n", b"[::1]:8800", b"@", b"%2e",
 )  # fmt: skip
 
 _CLIENT, _COMPRESSION, _ANY, _WITHOUT_ORIGIN = 1, 2, 4, 8
@@ -91,13 +94,27 @@ def _server(data: bytes, policy: OriginPolicy, compression: bool) -> None:
         return
     for message, _ in messages:
         headers = cast("Headers", message.headers)
-        answer = check_source(headers, policy) or negotiate(message.method, message.version, headers, compression)
+        refused = check_source(message.path, headers, policy)
+        if refused is None:
+            _one_server(message.path, headers)
+        answer = refused or negotiate(message.method, message.version, headers, compression)
         if isinstance(answer, RefusedRequest):
             assert answer.status in (400, 403, 421, 426)
             assert re.fullmatch(r"[ -~]+", answer.text)
             seen(f"{answer.status} {answer.text}")
             continue
         _accepted(answer, message.path, [(n.decode("latin-1"), v.decode("latin-1")) for n, v in message.raw_headers])
+
+
+def _one_server(target: str, headers: Headers) -> None:
+    """Check that a request whose source is allowed names one server, without a user, in its URL as well."""
+    host = headers.get("Host", "").strip(" \t")
+    found = urlsplit(f"http://{host}/ws")
+    assert (found.netloc, found.path, found.username) == (host, "/ws", None)
+    assert found.hostname
+    if not target.startswith(("/", "*")):
+        assert urlsplit(target).netloc.lower() == host.lower()
+        seen("a whole URL")
 
 
 def _accepted(answer: AcceptedUpgrade, path: str, headers: list[tuple[str, str]]) -> None:
@@ -198,6 +215,7 @@ def seeds() -> Iterator[bytes]:
         [("Sec-WebSocket-Extensions", 'x, permessage-deflate; server_max_window_bits="15"')],
     )
     yield request(0, [*origin, *origin])
+    yield request(_ANY | _WITHOUT_ORIGIN).replace(b"GET /", b"GET http://push.example.com/")
     yield b"\x04\x00POST /ws HTTP/1.1\r\nHost: a\r\nOrigin: b\r\nContent-Length: 3\r\n\r\nabc"
     agree: Callable[[str], bytes] = lambda more: (  # noqa: E731
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: keep-alive, Upgrade\r\n"

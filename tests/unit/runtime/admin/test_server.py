@@ -91,6 +91,35 @@ async def test_guarded_pages_need_a_token_and_web_pages_get_none(
     await server.close()
 
 
+@pytest.mark.parametrize(
+    ("target", "host", "expected"),
+    [
+        ("/healthz", "LOCALHOST.:1", 200),
+        ("/healthz", "[::1]:1", 200),
+        ("http://localhost/healthz", "localhost", 200),
+        ("http://rebound.example.com/healthz", "localhost", 400),
+        ("/healthz", "rebound.example.com@localhost", 400),
+        ("/healthz", "[localhost]", 400),
+        ("/healthz", "::1", 400),
+        ("/healthz", "localhost:65536", 400),
+        ("/healthz", "localhost\r\nHost: localhost", 400),
+        ("/healthz", "localhost.rebound.example.com", 421),
+        ("/healthz", "127.0.0.1.rebound.example.com", 421),
+    ],
+)
+async def test_the_administration_reads_a_host_in_one_way(log: Any, target: str, host: str, expected: int) -> None:
+    server = AdminServer({"/healthz": health_page}, time.monotonic, log, hosts=("localhost",))
+    listening = listen(bind("127.0.0.1", 0, "administration"), "administration")
+    listener = Listener(listening, server.protocol, log)
+    reader, writer = await asyncio.open_connection(*listening.getsockname())
+    writer.write(f"GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+    answer = await asyncio.wait_for(reader.read(), 5)
+    writer.close()
+    assert int(answer.split()[1]) == expected
+    listener.close()
+    await server.close()
+
+
 async def test_the_administration_answers_when_idle_connections_hold_its_limit(log: Any, idle: Any) -> None:
     """When idle connections use up the administration's limit, a probe is answered and the oldest idle connection is
     closed; otherwise the broker would count as dead."""
