@@ -83,7 +83,9 @@ def with_changes(sizes: Sizes, given: dict[str, Any], changes: tuple[str, ...]) 
         name, _, text = change.partition("=")
         if name not in sizes.__struct_fields__:
             raise ValueError(f"--set {change}: no size {name!r}; there are {', '.join(sizes.__struct_fields__)}")
-        wanted[name] = [int(part) for part in text.split(",")] if name == "memory_clients" else float(text)
+        wanted[name] = (
+            [int(part) for part in text.split(",")] if name in ("memory_clients", "takeover_groups") else float(text)
+        )
     values = {**structs.asdict(sizes), **wanted}
     try:
         return msgspec.convert(values, Sizes, strict=False)

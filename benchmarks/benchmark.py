@@ -37,6 +37,9 @@ class Sizes(Struct, frozen=True, kw_only=True):
     failover_clients: int = 30_000
     failover_deliveries: float = 3000.0  # per second
     failover_seconds: float = 12.0  # before the kill, and from 10 s after it
+    takeover_clients: int = 10_000
+    takeover_faults: int = 20
+    takeover_groups: tuple[int, int] = (100, 1000)
     batching_subscribers: int = 400
     batching_rate: float = 100.0  # messages per second and client
     cycle_clients: int = 10_000
@@ -54,7 +57,8 @@ TINY = Sizes(
     rounds=2, seconds=1.0, subscribers=40, topics=10, rate=2.0, memory_clients=(40,), peer_clients=40,
     latency_seconds=1.0, highest=400.0, publish_seconds=0.5, window=16, many_topics=40, many_rate=40.0,
     storm_clients=40, storm_live=20, storm_seconds=4.0, failover_clients=60, failover_deliveries=60.0,
-    failover_seconds=2.0, batching_subscribers=20, batching_rate=10.0, cycle_clients=40, cycles=3,
+    failover_seconds=2.0, takeover_clients=60, takeover_faults=2, takeover_groups=(6, 12),
+    batching_subscribers=20, batching_rate=10.0, cycle_clients=40, cycles=3,
     attack_live=20, attack_clients=20, attack_connects=100.0, attack_frames=50.0, attack_messages=500.0,
     attack_seconds=1.0,
 )  # fmt: skip

@@ -40,6 +40,13 @@ TARGETS = (
     PerformanceTarget("failover.resume_seconds.p99", 3.0, "P99 of resume after a kill, seconds"),
     PerformanceTarget("failover.others_disconnected", 0, "clients of other brokers that lost their link"),
     PerformanceTarget("failover.p99_ratio", 1.5, "P99 from 10 s after the kill, of that before"),
+    PerformanceTarget("takeover.kill.publish_gap_p99", 1.0, "P99 of publish gaps after a coordinator's kill, seconds"),
+    PerformanceTarget(
+        "takeover.kill_many_groups.publish_gap_p99", 2.0, "the same with ten times as many topic groups, seconds"
+    ),
+    PerformanceTarget(
+        "takeover.hang.publish_gap_p99", 3.0, "P99 of publish gaps after a coordinator's SIGSTOP, seconds"
+    ),
     PerformanceTarget("storm.live_ratio", 2.0, "live clients' P99 while others reconnect, of that before"),
     PerformanceTarget(
         "attack.worst_p99_ratio", 1.25, "P99 of others under attack, of that with as much CPU used elsewhere"

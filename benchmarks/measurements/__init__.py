@@ -10,7 +10,18 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from benchmarks.benchmark import Benchmark
-from benchmarks.measurements import attack, failover, fanout, latency, memory, options, publish, security, storm
+from benchmarks.measurements import (
+    attack,
+    failover,
+    fanout,
+    latency,
+    memory,
+    options,
+    publish,
+    security,
+    storm,
+    takeover,
+)
 
 
 class Measurement(NamedTuple):
@@ -49,6 +60,10 @@ ALL: dict[str, Measurement] = {
     "failover": Measurement(
         "one of three brokers is killed", failover.measure,
         ("failover_clients", "failover_deliveries", "failover_seconds"),
+    ),
+    "takeover": Measurement(
+        "a coordinator is killed or stopped, again and again", takeover.measure,
+        ("takeover_clients", "takeover_faults", "takeover_groups"), by_default=False,
     ),
     "cycles": Measurement(
         "memory over cycles of connecting and disconnecting", memory.measure_cycles, ("cycle_clients", "cycles")

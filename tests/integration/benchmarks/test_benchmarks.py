@@ -98,6 +98,16 @@ async def test_failover_resumes_clients_and_loses_nothing(tmp_path: Path) -> Non
 
 
 @pytest.mark.timeout(LIMIT + 30)
+async def test_takeovers_lose_nothing_and_have_gaps(tmp_path: Path) -> None:
+    result, _ = await bench(tmp_path, "--only", "takeover")
+    for name in ("kill", "hang", "kill_many_groups"):
+        takeover = result["takeover"][name]
+        assert takeover["faults"] == result["sizes"]["takeover_faults"]
+        assert 0 < takeover["publish_gap_p99"] <= takeover["publish_gap_worst"]
+        assert takeover["unanswered"] == 0
+
+
+@pytest.mark.timeout(LIMIT + 30)
 async def test_storm_replays_missed_publications(tmp_path: Path) -> None:
     result, _ = await bench(tmp_path, "--only", "storm", "--only", "cycles")
     assert result["storm"]["returned"] == result["sizes"]["storm_clients"]

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from migratory_loadtest.histogram import Histogram, bucket_bounds
+from migratory_loadtest.result import DurationSummary, FaultRecovery, LoadResult
 from msgspec import to_builtins
 from rich.console import Console
 
@@ -22,10 +23,11 @@ from benchmarks.__main__ import with_changes
 from benchmarks.benchmark import TINY, Sizes
 from benchmarks.compare import Number, comparable, compare, main, numbers, verdict
 from benchmarks.machine import cpu, parse_strace
-from benchmarks.measurements import ALL, failover, fanout, latency, memory, publish, storm
+from benchmarks.measurements import ALL, failover, fanout, latency, memory, publish, storm, takeover
 from benchmarks.measurements.latency import LatencyResult
 from benchmarks.measurements.publish import PublishResult
 from benchmarks.plots import write
+from benchmarks.processes import MeasurementFailed
 from benchmarks.receivers import MAX_PER_SOURCE, ReceiverTotals, sources
 from benchmarks.rig import RoundResult
 from benchmarks.stats import round_stats, with_medians
@@ -252,6 +254,38 @@ def test_failover_counts_disconnects_of_other_brokers_clients() -> None:
     assert summary["resume_seconds"] == {"median": 0.7, "p99": 2.0, "max": 2.0}
     assert summary["p99_ratio"] == pytest.approx(2.0, rel=0.1)
     assert (summary["connections_before"], summary["connections_after"]) == ([10, 11, 12], [16, 0, 17])
+
+
+def fault_recovery(gap: float | None, slowest: float) -> FaultRecovery:
+    return FaultRecovery(
+        name="kill", broker="b", clients=10, disconnected=10, resumed=10, within_limit=10, slowest=slowest,
+        others_disconnected=1, publish_gap_seconds=DurationSummary(count=3, p50=gap, p99=gap, max=gap),
+    )  # fmt: skip
+
+
+def test_takeover_has_medians_over_the_faults_and_the_worst() -> None:
+    recoveries = [fault_recovery(gap, slowest) for gap, slowest in ((0.5, 1.0), (0.9, 0.7), (0.6, 0.8))]
+    fed = LoadResult(marks=recoveries, acknowledged=5)
+    fed.latency_ms.during.max, fed.latency_ms.after.max = 700.0, 950.0
+    summary = takeover.summary(fed, LoadResult(marks=recoveries, acknowledged=7, unanswered=2))
+    assert (summary["publish_gap_p99"], summary["publish_gap_worst"], summary["resume_slowest"]) == (0.6, 0.9, 0.8)
+    assert (summary["latest_delivery"], summary["others_disconnected"], summary["faults"]) == (0.95, 3, 3)
+    assert (summary["acknowledged"], summary["unanswered"]) == (12, 2)
+
+
+@pytest.mark.parametrize(
+    ("fed", "marks", "text"),
+    [
+        (LoadResult(lost=1), [fault_recovery(0.5, 1.0)], "1 deliveries were lost"),
+        (LoadResult(), [fault_recovery(None, 1.0)], "no publish gaps"),
+        (LoadResult(), [], "no publish gaps"),
+    ],
+)
+def test_takeover_fails_without_gaps_or_with_a_violation(
+    fed: LoadResult, marks: list[FaultRecovery], text: str
+) -> None:
+    with pytest.raises(MeasurementFailed, match=text):
+        takeover.summary(fed, LoadResult(marks=marks))
 
 
 def test_storm_reports_the_latency_of_live_clients() -> None:
