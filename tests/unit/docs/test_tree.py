@@ -1,5 +1,5 @@
-"""Orientation in the tree: every folder has a row in a page, every package has a docstring, and files that are named
-exist."""
+"""Orientation in the tree: every folder has a row in a page, every package has a docstring, files that are named exist,
+and modules do not import each other in circles."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import os
 import re
 import subprocess
 import tomllib
+from graphlib import TopologicalSorter
 from pathlib import Path
 
+import grimp
 import pytest
 
 ROOT = Path(__file__).parents[3]
@@ -41,6 +43,14 @@ def test_every_top_folder_has_a_row() -> None:
     page = ROOT / "docs" / "architecture.md"
     documented = {path.partition("/")[0] for path in named(page, 1) | named(page, 2)}
     assert folders(ROOT) - documented == set()
+
+
+def test_modules_import_each_other_in_no_circle() -> None:
+    """Imports for types alone count too: they tell a reader that neither module can be understood before the other."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]
+    graph = grimp.build_graph(*settings["root_packages"], cache_dir=None)
+    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    TopologicalSorter(imports).prepare()  # raises CycleError, which names one
 
 
 def test_folders_of_tests_and_rows_of_their_page_match() -> None:

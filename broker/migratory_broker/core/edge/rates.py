@@ -20,15 +20,8 @@ from migratory_protocol.messages import Error, Publish, Subscribe
 
 from migratory_broker.core.edge.delivery import EdgeDelivery
 from migratory_broker.core.edge.events import NO_RATES, More, RateLimits, Rates
-from migratory_broker.core.edge.state import ClientConnection
+from migratory_broker.core.edge.state import MIN_DELAY, Bucket, ClientConnection, RateMeter
 from migratory_broker.core.logic.events import Note, Observe
-
-REFILL = 0.25
-"""Seconds of its rate that a bucket must hold before the clients that wait for it go on, so that they go on in fewer,
-larger steps. A full bucket holds one second of its rate."""
-
-MIN_DELAY = 0.01
-"""The shortest time in seconds between two turns of the clients that wait for a bucket."""
 
 MAX_TURNS = 64
 """The largest number of clients that go on at once, of those that wait for one bucket."""
@@ -42,55 +35,6 @@ LOG_INTERVAL = 1.0
 
 KINDS = ("publications", "bytes", "subscriptions")
 """The kinds of rates: of publications, of the bytes of their payloads, and of the topics of subscribe requests."""
-
-
-class Bucket:
-    """A token bucket: `level` is what may still be used now of one rate, below 0 after a message that took more. It
-    belongs to a connection, or to all of one identity or address. `scope` is which of these, `kind` one of `KINDS`,
-    `rate` the amount for a second. `key` is the place in the table of shared buckets, None for the bucket of one
-    connection. `users` is the number of connections that count for it. `waiting` are the connections at the limit, the
-    one that waits longest first."""
-
-    __slots__ = ("filled_at", "has_timer", "key", "kind", "level", "rate", "scope", "users", "waiting")
-
-    def __init__(self, scope: str, kind: str, rate: int, now: float, key: tuple[str, str, str] | None) -> None:
-        self.scope = scope
-        self.kind = kind
-        self.rate = rate
-        self.key = key
-        self.level = float(rate)
-        self.filled_at = now
-        self.users = 0
-        self.waiting: dict[ClientConnection, None] = {}
-        self.has_timer = False
-
-    def fill(self, now: float) -> None:
-        """Add the tokens of the time since the last call, up to those of one second."""
-        self.level = min(float(self.rate), self.level + (now - self.filled_at) * self.rate)
-        self.filled_at = now
-
-    def delay(self) -> float:
-        """Return the seconds from the last `fill` until the next turn of the connections that wait for this bucket, at
-        least `MIN_DELAY`."""
-        return max(MIN_DELAY, REFILL - self.level / self.rate)
-
-
-class RateMeter:
-    """The buckets that a connection counts for. `waits_for` is the one at whose limit it waits, None if it does not
-    wait. With `has_turn` its messages go before those of others that wait, as long as tokens are left."""
-
-    __slots__ = ("address", "buckets", "has_turn", "waits_for")
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-        self.buckets: tuple[Bucket, ...] = ()
-        self.has_turn = False
-        self.waits_for: Bucket | None = None
-
-    @property
-    def is_blocked(self) -> bool:
-        """True while the connection waits at a limit and it is not its turn."""
-        return self.waits_for is not None and not self.has_turn
 
 
 class RateLimiter:

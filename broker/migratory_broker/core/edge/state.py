@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from migratory_protocol.frames import FrameEvent, FrameParser, ProtocolError
 from migratory_protocol.messages import TopicReceipt
@@ -22,14 +22,18 @@ from migratory_broker.core.edge.events import Recipients
 from migratory_broker.core.edge.formats import Format
 from migratory_broker.core.security.authorizer import ClientAccess
 
-if TYPE_CHECKING:
-    from migratory_broker.core.edge.rates import RateMeter
-
 WANTED_BYTES = 512
 """Bytes of memory of a topic that waits in a subscribe request: a name of 255 bytes and a position."""
 
 REFUSED_BYTES = 1024
 """Bytes of memory of a receipt that waits in a subscribe request: a name of 255 bytes and a text of 300 characters."""
+
+REFILL = 0.25
+"""Seconds of its rate that a bucket must hold before the clients that wait for it go on, so that they go on in fewer,
+larger steps. A full bucket holds one second of its rate."""
+
+MIN_DELAY = 0.01
+"""The shortest time in seconds between two turns of the clients that wait for a bucket."""
 
 
 class State(IntEnum):
@@ -142,6 +146,55 @@ class Backlog:
         self.chunks: deque[bytes] = deque()
         self.parsed = 0
         self.size = 0
+
+
+class Bucket:
+    """A token bucket: `level` is what may still be used now of one rate, below 0 after a message that took more. It
+    belongs to a connection, or to all of one identity or address. `scope` is which of these, `kind` one of `KINDS`,
+    `rate` the amount for a second. `key` is the place in the table of shared buckets, None for the bucket of one
+    connection. `users` is the number of connections that count for it. `waiting` are the connections at the limit, the
+    one that waits longest first."""
+
+    __slots__ = ("filled_at", "has_timer", "key", "kind", "level", "rate", "scope", "users", "waiting")
+
+    def __init__(self, scope: str, kind: str, rate: int, now: float, key: tuple[str, str, str] | None) -> None:
+        self.scope = scope
+        self.kind = kind
+        self.rate = rate
+        self.key = key
+        self.level = float(rate)
+        self.filled_at = now
+        self.users = 0
+        self.waiting: dict[ClientConnection, None] = {}
+        self.has_timer = False
+
+    def fill(self, now: float) -> None:
+        """Add the tokens of the time since the last call, up to those of one second."""
+        self.level = min(float(self.rate), self.level + (now - self.filled_at) * self.rate)
+        self.filled_at = now
+
+    def delay(self) -> float:
+        """Return the seconds from the last `fill` until the next turn of the connections that wait for this bucket, at
+        least `MIN_DELAY`."""
+        return max(MIN_DELAY, REFILL - self.level / self.rate)
+
+
+class RateMeter:
+    """The buckets that a connection counts for. `waits_for` is the one at whose limit it waits, None if it does not
+    wait. With `has_turn` its messages go before those of others that wait, as long as tokens are left."""
+
+    __slots__ = ("address", "buckets", "has_turn", "waits_for")
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.buckets: tuple[Bucket, ...] = ()
+        self.has_turn = False
+        self.waits_for: Bucket | None = None
+
+    @property
+    def is_blocked(self) -> bool:
+        """True while the connection waits at a limit and it is not its turn."""
+        return self.waits_for is not None and not self.has_turn
 
 
 class ClientConnection:

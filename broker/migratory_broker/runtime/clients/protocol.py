@@ -9,12 +9,26 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from migratory_broker.core.edge.events import Paused, Resumed
+from migratory_broker.runtime.clients.multicast import Multicaster
+from migratory_broker.runtime.clients.pending import PendingConnections
+from migratory_broker.runtime.pump import Pump
 
-if TYPE_CHECKING:
-    from migratory_broker.runtime.clients.connection import ClientConnections
+
+class ConnectionTable(Protocol):
+    """The interface of the table of connections, to which their protocols pass events."""
+
+    pump: Pump
+    multicaster: Multicaster
+    pending: PendingConnections
+
+    def receive(self, connection: ClientProtocol, data: bytes) -> None: ...
+
+    def recheck(self, connection: ClientProtocol) -> None: ...
+
+    def lost(self, number: int, *, reset: bool) -> None: ...
 
 
 class ClientProtocol(asyncio.Protocol):
@@ -24,7 +38,7 @@ class ClientProtocol(asyncio.Protocol):
     __slots__ = ("_table", "number", "send", "socket", "transport")
 
     def __init__(
-        self, table: ClientConnections, number: int, transport: asyncio.Transport, socket: socket.socket | None
+        self, table: ConnectionTable, number: int, transport: asyncio.Transport, socket: socket.socket | None
     ) -> None:
         self._table = table
         self.number = number

@@ -9,7 +9,8 @@ import pytest
 from migratory_broker.core.edge import EdgeConfig
 from migratory_broker.core.edge import rates as module
 from migratory_broker.core.edge.events import Credentials, More, Opened, RateLimits, Rates
-from migratory_broker.core.edge.rates import MAX_TURNS, REFILL
+from migratory_broker.core.edge.rates import MAX_TURNS
+from migratory_broker.core.edge.state import REFILL
 from migratory_broker.core.logic.events import Attach, Tick
 from migratory_broker.core.security.authorizer import Authorizer, SecurityConfig
 from migratory_broker.core.security.rules import Rule
