@@ -26,6 +26,9 @@ COMMON_HASH = f"{PREFIX}/common-config"
 URL_HASHES = f"{PREFIX}/urls"
 """Annotations of the brokers' StatefulSet: the hash of the configuration that all brokers share, without the parts that
 they read again while they run; the hash of each broker's URL, in the order of their ordinals."""
+HAS_DATA = f"{PREFIX}/has-data"
+"""Annotation of a ZooKeeper member's volume claim: with the value "true", the member has served with this volume, so an
+empty one is a loss."""
 REVISION = "controller-revision-hash"
 """Label by which a StatefulSet marks its pods' revisions."""
 

@@ -1,9 +1,13 @@
-"""Pods are deleted without grace under load, and the load generator accounts for every delivery."""
+"""Pods are deleted without grace and a volume is lost under load, and the load generator accounts for every
+delivery."""
 
 from __future__ import annotations
 
+import json
+
 import pytest
-from migratory_node.kubectl import Kubectl
+from migratory_node import volumes
+from migratory_node.kubectl import Kubectl, KubectlError
 from migratory_node.load import assert_nothing_lost, load
 
 pytestmark = pytest.mark.timeout(600)
@@ -39,3 +43,54 @@ def test_deleting_one_and_then_all_zookeeper_pods_loses_no_publication(standing:
     kube.until(lambda: kube.condition(NAME, "CoordinationAvailable")[0] == "False", "no quorum", 60)
     kube.wait_ready(NAME)
     assert_nothing_lost(kube, "zookeeper-dies")
+
+
+@pytest.mark.usefixtures("needs_operator")
+def test_volumes_grow_and_a_lost_one_is_replaced_without_losing_a_publication(standing: Kubectl) -> None:
+    kube = standing
+    kube.wait_ready(NAME)
+    members = [f"{NAME}-zookeeper-{number}" for number in range(3)]
+    uids = {member: (kube.get("pod", member) or {})["metadata"]["uid"] for member in members}
+    load(kube, "volumes")
+
+    def claims(*path: str) -> list[object]:
+        found: list[object] = []
+        for member in members:
+            value: object = kube.get("pvc", f"data-{member}")
+            for key in path:
+                value = value.get(key) if isinstance(value, dict) else None
+            found.append(value)
+        return found
+
+    def allow_growth(allowed: bool) -> None:
+        change = json.dumps({"allowVolumeExpansion": allowed})
+        kube("patch", "storageclass", volumes.CLASS, "--type=merge", "--patch", change)
+
+    kube.until(lambda: claims("metadata", "annotations", "migratory.dev/has-data") == ["true"] * 3, "the marks", 60)
+    allow_growth(False)
+    try:
+        kube.patch("mgc", NAME, {"spec": {"zookeeper": {"storage": {"size": "2Gi", "whenDeleted": "Retain"}}}})
+        kube.until(lambda: kube.condition(NAME, "Degraded") == ("True", "ObjectRefused"), "the refusal", 60)
+        with pytest.raises(KubectlError, match=r"spec\.zookeeper\.storage\.size.*present size or more"):
+            kube.patch("mgc", NAME, {"spec": {"zookeeper": {"storage": {"size": "1Gi"}}}})
+    finally:
+        allow_growth(True)
+    kube.until(lambda: claims("status", "capacity", "storage") == ["2Gi"] * 3, "larger volumes", 90)
+    kube.until(lambda: kube.condition(NAME, "Degraded")[0] == "False", "nothing degraded", 60)
+    kube.until(lambda: claims("metadata", "ownerReferences") == [None] * 3, "claims that are retained", 60)
+    assert {member: (kube.get("pod", member) or {})["metadata"]["uid"] for member in members} == uids
+
+    lost = f"data-{members[1]}"
+    uid = (kube.get("pvc", lost) or {})["metadata"]["uid"]
+    kube("delete", "pvc", lost, "--wait=false")
+    kube("delete", "pod", members[1], *NOW)
+    kube.until(lambda: (kube.get("pvc", lost) or {"metadata": {"uid": uid}})["metadata"]["uid"] != uid, "a new claim")
+    kube.until(lambda: claims("metadata", "annotations", "migratory.dev/has-data") == ["true"] * 3, "its mark", 90)
+    kube.until(lambda: claims("status", "capacity", "storage") == ["2Gi"] * 3, "a volume of the size", 60)
+    answer = kube("exec", members[1], "--", "sh", "-c", "cat /data/myid; tr '\\0' ' ' </proc/1/cmdline")
+    assert answer.startswith("2\n")
+    assert "-Dzookeeper.db.autocreate=false" in answer
+    kube.patch("mgc", NAME, {"spec": {"zookeeper": {"storage": {"whenDeleted": "Delete"}}}})
+    kube.until(lambda: None not in claims("metadata", "ownerReferences"), "claims that are deleted", 60)
+    kube.wait_ready(NAME)
+    assert_nothing_lost(kube, "volumes", cease=True)

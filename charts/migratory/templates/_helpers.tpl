@@ -83,6 +83,10 @@ capabilities: {drop: [ALL]}
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, delete]
+{{- /* The claims of ZooKeeper's members: growth, and the mark of those that have data. */}}
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [list, patch]
 - apiGroups: [""]
   resources: [pods/eviction]
   verbs: [create]

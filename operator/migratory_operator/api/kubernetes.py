@@ -82,6 +82,7 @@ CLUSTER = ResourceKind(GROUP, VERSION, "MigratoryCluster", "migratoryclusters")
 REPORT = ResourceKind(GROUP, VERSION, "SLAReport", "slareports")
 POD = ResourceKind("", "v1", "Pod", "pods")
 JOB = ResourceKind("batch", "v1", "Job", "jobs")
+CLAIM = ResourceKind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 SECRET = ResourceKind("", "v1", "Secret", "secrets")
 ROLE_KINDS = (
     ResourceKind("rbac.authorization.k8s.io", "v1", "Role", "roles"),
@@ -103,7 +104,7 @@ WATCHED_KINDS = (*OWNED_KINDS, POD)
 
 OPTIONAL_KINDS = (ResourceKind("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors"),)
 """Kinds of objects that are created only where the API server knows the kind. They are not watched."""
-KINDS_BY_NAME = {kind.kind: kind for kind in (*OWNED_KINDS, *OPTIONAL_KINDS)}
+KINDS_BY_NAME = {kind.kind: kind for kind in (*OWNED_KINDS, *OPTIONAL_KINDS, CLAIM)}
 
 
 async def load_configuration(kubeconfig: str | None = None) -> Configuration:

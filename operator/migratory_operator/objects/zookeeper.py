@@ -49,9 +49,15 @@ def clients_port(cluster: KubernetesCluster) -> int:
     return names.ZOOKEEPER_PORT if cluster.spec.security.tls.zookeeper is None else names.ZOOKEEPER_TLS_PORT
 
 
-def objects(cluster: KubernetesCluster, owner: ResourceOwner, settings: OperatorSettings) -> list[Object]:
+def objects(
+    cluster: KubernetesCluster, owner: ResourceOwner, settings: OperatorSettings, is_founded: bool = False
+) -> list[Object]:
     """Return the ensemble's ConfigMap, Service and StatefulSet, and a disruption budget if there are several members;
-    nothing with an external ensemble."""
+    nothing with an external ensemble.
+
+    :param is_founded: whether the ConfigMap has the file `founded`, which keeps members without data from voting. It
+        is no reason to replace a pod.
+    """
     if cluster.spec.zookeeper.external is not None:
         return []
     configuration = {
@@ -59,9 +65,10 @@ def objects(cluster: KubernetesCluster, owner: ResourceOwner, settings: Operator
         "log4j2.properties": ZOOKEEPER_LOG4J,
         "java.security": _JAVA_SECURITY,
     }
+    founded = {"founded": "true"} if is_founded else {}
     name = names.zookeeper_name(owner.name)
     built = [
-        build_object("v1", "ConfigMap", name, names.ZOOKEEPER, owner, data=configuration),
+        build_object("v1", "ConfigMap", name, names.ZOOKEEPER, owner, data=configuration | founded),
         _service(name, owner, clients_port(cluster)),
         _stateful_set(name, cluster, owner, configuration, settings),
     ]
@@ -195,9 +202,22 @@ def _stateful_set(
     }
     if claims:
         spec["volumeClaimTemplates"] = claims
-        # The data describes only what brokers hold in memory, which is deleted with them.
-        spec["persistentVolumeClaimRetentionPolicy"] = {"whenDeleted": "Delete", "whenScaled": "Retain"}
+        retention = {"whenDeleted": zookeeper.storage.when_deleted, "whenScaled": "Retain"}
+        spec["persistentVolumeClaimRetentionPolicy"] = retention
     return build_object("apps/v1", "StatefulSet", name, names.ZOOKEEPER, owner, spec=spec)
+
+
+def keep_claim_size(wanted: Object, live: Object | None) -> Object:
+    """Return the wanted StatefulSet of the members with the volume size of the live one in its claim template, which is
+    immutable. Claims themselves grow (`reconcile.claims`). Return `wanted` unchanged if one of the two has no claim
+    template."""
+    templates = wanted["spec"].get("volumeClaimTemplates")
+    live_templates = live["spec"].get("volumeClaimTemplates") if live is not None else None
+    if not templates or not live_templates:
+        return wanted
+    resources = {"requests": {"storage": live_templates[0]["spec"]["resources"]["requests"]["storage"]}}
+    kept = {**templates[0], "spec": {**templates[0]["spec"], "resources": resources}}
+    return {**wanted, "spec": {**wanted["spec"], "volumeClaimTemplates": [kept]}}
 
 
 def _claim(cluster: KubernetesCluster, owner: ResourceOwner) -> Object:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from migratory_operator import names
 from migratory_operator.api.cluster_pods import BrokerStatusClient, member_modes
 from migratory_operator.api.kubernetes import (
+    CLAIM,
     CLUSTER,
     KINDS_BY_NAME,
     OPTIONAL_KINDS,
@@ -99,13 +100,14 @@ class ClusterReconciler:
         labels = {**names.selector(owner.name), "app.kubernetes.io/managed-by": names.FIELD_MANAGER}
         listed = await asyncio.gather(
             *(self._api.list(kind, owner.namespace, labels) for kind in OWNED_KINDS),
+            self._api.list(CLAIM, owner.namespace, names.selector(owner.name, names.ZOOKEEPER)),
             self._api.list(POD, owner.namespace, names.selector(owner.name)),
         )
-        pods = listed[-1]
+        claims, pods = listed[-2:]
         optional = {kind: await self._api.list_optional(kind, owner.namespace, labels) for kind in OPTIONAL_KINDS}
         missing_kinds = frozenset(kind.kind for kind, items in optional.items() if items is None)
         present: dict[ObjectKey, Object] = {
-            key_of(item): item for items in (*listed[:-1], *optional.values()) for item in items or ()
+            key_of(item): item for items in (*listed[:-2], *optional.values()) for item in items or ()
         }
         # Objects without our labels: the labels were removed, or the object has another owner.
         for key in required_keys(resource, self._settings):
@@ -121,6 +123,7 @@ class ClusterReconciler:
             conflicting=conflicting,
             missing_kinds=missing_kinds,
             pods=tuple(pods),
+            claims=tuple(claims),
         )
         pages, modes = await asyncio.gather(
             self._brokers.pages(observed.pods_of(names.BROKER)),

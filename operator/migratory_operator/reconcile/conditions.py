@@ -58,6 +58,10 @@ class ClusterProgress:
     """Fields and entries of lists that others added to the cluster's objects, as `kind name: path`."""
     data_loss: str
     """The problem of a cluster whose ZooKeeper lost its data; "" if there is none."""
+    growing: str
+    """The volumes of ZooKeeper's members that are smaller than requested; "" for none."""
+    growth_error: str
+    """The error with which a volume could not grow; "" if there is none."""
 
 
 def cluster_conditions(
@@ -169,6 +173,8 @@ def _progressing(cluster: KubernetesCluster, observed: ObservedCluster, progress
             return condition("Scaling", f"{name}: {status.get('replicas', 0)} pods exist, {replicas} desired")
         if status.get("readyReplicas", 0) < replicas:
             return condition("Starting", f"{name}: {status.get('readyReplicas', 0)} of {replicas} pods are ready")
+    if progress.growing:
+        return condition("VolumesGrowing", progress.growing)
     if observed.permanently_rejected:
         return condition(REJECTED, _rejection(observed), "False")
     if observed.ineffective:
@@ -229,6 +235,8 @@ def _degraded(
         return condition(REJECTED, _rejection(observed))
     if observed.ineffective:
         return condition(INEFFECTIVE, _without_effect(observed))
+    if progress.growth_error:
+        return condition("VolumeResizeFailed", progress.growth_error)
     if progressing.reason == ROLLOUT_STOPPED:
         return condition(ROLLOUT_STOPPED, progressing.message)
     waiting = sum(page.waiting_groups for page in observed.pages.values())

@@ -16,7 +16,8 @@ from migratory_resources.validation.problems import ClusterFileError
 
 from migratory_operator import names
 from migratory_operator.names import Object, ResourceOwner
-from migratory_operator.objects import brokers, desired, exposure
+from migratory_operator.objects import brokers, desired, exposure, zookeeper
+from migratory_operator.reconcile.claims import claim_changes, growing_claims, growth_error, is_founded
 from migratory_operator.reconcile.conditions import (
     ALL_READY,
     INVALID_SPEC,
@@ -89,7 +90,7 @@ def decide(observed: ObservedCluster, settings: OperatorSettings) -> ClusterPlan
     path = zookeeper_path(cluster, observed)
     # Without the default path in it, the configuration is that of an older operator, and replaces no broker.
     own_path = None if path == default_zookeeper_path(owner) else path
-    built = desired(cluster, owner, settings, urls, ready, step.leaving, own_path)
+    built = desired(cluster, owner, settings, urls, ready, step.leaving, own_path, is_founded(cluster, observed))
     wanted = [_keep_running(item, observed) for item in built if item["kind"] not in observed.missing_kinds]
     missing_urls = [broker for broker in cluster.broker_names if broker not in urls]
     apply = tuple(
@@ -97,6 +98,7 @@ def decide(observed: ObservedCluster, settings: OperatorSettings) -> ClusterPlan
         for item in wanted
         if key_of(item) not in observed.conflicting and differs(item, observed.objects.get(key_of(item)))
     )
+    claims = tuple(claim_changes(cluster, observed))
     changing = [
         f"{kind} {name}"
         for kind, name in map(key_of, apply)
@@ -118,6 +120,8 @@ def decide(observed: ObservedCluster, settings: OperatorSettings) -> ClusterPlan
         unknown_fields=unknown_cluster_fields(observed.resource),
         foreign=_foreign(wanted, observed),
         data_loss=data_loss_problem(observed, zookeeper_data(observed)),
+        growing=growing_claims(cluster, observed),
+        growth_error=growth_error(cluster, observed),
     )
     conditions = cluster_conditions(cluster, observed, progress)
     details = _status_details(cluster, observed, exposure.server_entries(cluster, urls, ready), path)
@@ -145,7 +149,7 @@ def decide(observed: ObservedCluster, settings: OperatorSettings) -> ClusterPlan
         requeue_after = _REQUEUE_FOR_PODS
     if missing_urls and apply:
         requeue_after = _REQUEUE_FOR_ADDRESSES
-    return replace(plan, apply=apply, delete=delete, replace=rollout.replace, requeue_after=requeue_after)
+    return replace(plan, apply=(*apply, *claims), delete=delete, replace=rollout.replace, requeue_after=requeue_after)
 
 
 def with_blocked_replacement(plan: ClusterPlan, message: str) -> ClusterPlan:
@@ -170,9 +174,12 @@ def required_keys(resource: Object, settings: OperatorSettings) -> list[ObjectKe
 
 
 def _keep_running(item: Object, observed: ObservedCluster) -> Object:
-    """Return the object unchanged, except for the brokers' StatefulSet: it gets the configuration hash of the live pods
-    if the configuration is no reason to replace them."""
+    """Return the object unchanged, except for the two StatefulSets. That of the brokers gets the configuration hash of
+    the live pods if the configuration is no reason to replace them, that of ZooKeeper's members the live size in the
+    claim template."""
     key = key_of(item)
+    if key == ("StatefulSet", names.zookeeper_name(observed.owner.name)):
+        return zookeeper.keep_claim_size(item, observed.objects.get(key))
     if key != ("StatefulSet", names.brokers_name(observed.owner.name)):
         return item
     return brokers.keep_config_hash(item, observed.objects.get(key))

@@ -34,6 +34,8 @@ class ObservedCluster:
     differs."""
     pods: tuple[Object, ...] = ()
     """Pods with the cluster's labels, of brokers and ZooKeeper members."""
+    claims: tuple[Object, ...] = ()
+    """Volume claims with the labels of the cluster's ZooKeeper members. The StatefulSet makes and owns them."""
     pages: Mapping[str, BrokerStatusPage] = field(default_factory=dict)
     """Status pages of the brokers that answered, by pod name."""
     modes: Mapping[str, str] = field(default_factory=dict)

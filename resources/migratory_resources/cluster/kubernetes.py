@@ -39,6 +39,8 @@ from migratory_resources.report_settings import PrometheusSpec, SparkSpec, Zone
 
 Exposure = Literal["None", "NodePort", "LoadBalancer", "Template"]
 EXPOSURES: tuple[Exposure, ...] = ("None", "NodePort", "LoadBalancer", "Template")
+Retention = Literal["Delete", "Retain"]
+RETENTIONS: tuple[Retention, ...] = ("Delete", "Retain")
 
 HOST = r"[a-zA-Z0-9]([-a-zA-Z0-9.:]{0,251}[a-zA-Z0-9])?"
 URL_TEMPLATE = r"wss?://[^/\s]*\{pod\}[^/\s]*(/[^\s]*)?|wss?://[^/\s]+/[^\s]*\{pod\}[^\s]*"
@@ -104,7 +106,8 @@ class StorageSpec(ResourceModel):
     """The volumes of the ZooKeeper members: `spec.zookeeper.storage`."""
 
     size: Annotated[int, ByteSize("64Mi", "1Ti")] = Field(
-        default=2**30, description="Size of each member's volume; immutable"
+        default=2**30,
+        description="Size of each member's volume; it may grow, where the StorageClass allows it, and never shrinks",
     )
     class_name: Annotated[str, PatternText(CLASS_NAME, 253, "a StorageClass's name")] | None = Field(
         default=None, description="StorageClass of the volumes; the default StorageClass when not given; immutable"
@@ -112,6 +115,11 @@ class StorageSpec(ResourceModel):
     ephemeral: bool = Field(
         default=False,
         description="Keep data inside the pods only; it is lost when all members are replaced at once; immutable",
+    )
+    when_deleted: Annotated[Retention, OneOf(RETENTIONS)] = Field(
+        default="Delete",
+        description="What happens to the volume claims when the cluster is deleted: Delete or Retain. A new cluster of "
+        "the same name uses retained claims",
     )
 
 

@@ -143,7 +143,8 @@ SPEC_RULES: Mapping[type[BaseModel], Sequence[Schema]] = {
     ZooKeeperPod: _reserved(ZooKeeperPod),
     ReportPod: _reserved(ReportPod),
     StorageSpec: [
-        _immutable("size"),
+        rule(f"{size('self.size')}.compareTo({size('oldSelf.size')}) >= 0",
+             "must be the present size or more: delete and create the cluster for a smaller one", "size"),
         _immutable("ephemeral"),
         _immutable("className", optional=True),
     ],

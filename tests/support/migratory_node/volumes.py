@@ -21,6 +21,7 @@ STORAGE_CLASS = {
     "provisioner": "migratory.dev/folder",
     "volumeBindingMode": "WaitForFirstConsumer",
     "reclaimPolicy": "Delete",
+    "allowVolumeExpansion": True,
 }
 _POLL_SECONDS = 1.0
 
@@ -30,12 +31,15 @@ def serve(paths: NodePaths) -> None:
     kube = Kubectl(paths.kubeconfig)
     while True:
         try:
-            for claim in kube.list_all("pvc"):
+            claims = kube.list_all("pvc")
+            for claim in claims:
                 node = claim["metadata"].get("annotations", {}).get("volume.kubernetes.io/selected-node")
                 is_ours = node == NODE and claim["spec"].get("storageClassName") == CLASS
                 if is_ours and claim["status"].get("phase") == "Pending":
                     kube("apply", "--server-side", "-f", "-", given=json.dumps(_volume(claim, paths.volumes)))
-            for volume in kube.list("pv"):
+            volumes = kube.list("pv")
+            _grow(kube, claims, volumes)
+            for volume in volumes:
                 is_ours = volume["spec"].get("storageClassName") == CLASS
                 if is_ours and volume["status"].get("phase") in ("Released", "Failed"):
                     kube("delete", "pv", volume["metadata"]["name"], "--wait=false")
@@ -43,6 +47,24 @@ def serve(paths: NodePaths) -> None:
         except KubectlError as error:
             print(error, flush=True)
         time.sleep(_POLL_SECONDS)
+
+
+def _grow(kube: Kubectl, claims: list[Object], volumes: list[Object]) -> None:
+    """Give volumes the size that their claims request now. A folder has no size of its own."""
+    by_name = {claim["spec"].get("volumeName"): claim for claim in claims if claim["status"].get("phase") == "Bound"}
+    for volume in volumes:
+        claim = by_name.get(volume["metadata"]["name"])
+        if claim is None or volume["spec"].get("storageClassName") != CLASS:
+            continue
+        capacity = {"storage": claim["spec"]["resources"]["requests"]["storage"]}
+        if claim["status"]["capacity"] == capacity:
+            continue
+        patch = json.dumps({"spec": {"capacity": capacity}})
+        kube("patch", "pv", volume["metadata"]["name"], "--type=merge", "--patch", patch)
+        metadata = claim["metadata"]
+        patch = json.dumps({"status": {"capacity": capacity}})
+        where = f"--namespace={metadata['namespace']}"
+        kube("patch", "pvc", metadata["name"], where, "--subresource=status", "--type=merge", "--patch", patch)
 
 
 def _volume(claim: Object, folder: Path) -> Object:

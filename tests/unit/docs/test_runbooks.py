@@ -29,7 +29,7 @@ NO_REASONS = {
     "ContainerCreating", "FallbackToLogsOnError", "IfNotPresent", "LoadBalancer", "NodePort", "OnDelete",
     "OnRootMismatch", "PodInitializing", "ReadWriteOnce", "RuntimeDefault", "ScheduleAnyway",
     # of Kubernetes, and other words here
-    "ErrImagePull", "InvalidImageName", "Evicted",
+    "ErrImagePull", "InvalidImageName", "Evicted", "ControllerResizeError", "NodeResizeError",
 }  # fmt: skip
 OF_ONE_WORD = {
     "Accepted", "Coordinated", "Creating", "Paused", "Ready", "Restored", "Running", "Scaling", "Settled", "Starting",

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from migratory_operator import names
 from migratory_operator.api import kubernetes as api_module
 from migratory_operator.api.cluster_pods import BrokerStatusClient
 from migratory_operator.api.kubernetes import KubernetesApi
@@ -156,6 +157,37 @@ async def test_a_permanent_rejection_is_reported_until_it_ends(
         assert events.count("ObjectRefused") == 1
     kube.refuse.clear()
     await until(lambda: degraded().startswith("NothingKnown"), "the end of the rejection")
+
+
+async def test_a_claim_grows_and_a_refusal_is_reported_until_it_ends(kube: FakeKube, metrics: OperatorMetrics) -> None:
+    path = f"{AT}/persistentvolumeclaims/data-quotes-zookeeper-0"
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "name": "data-quotes-zookeeper-0",
+            "namespace": "market",
+            "uid": "one",
+            "labels": names.selector("quotes", names.ZOOKEEPER),
+        },
+        "spec": {"resources": {"requests": {"storage": "1Gi"}}},
+        "status": {"phase": "Bound", "capacity": {"storage": "1Gi"}},
+    }
+    kube.put(path, claim)
+    kube.refuse[f"PATCH {path}"] = 403
+    kube.reason = "the storageclass that provisions the pvc must support resize"
+    kube.put(QUOTES, cluster({"zookeeper": {"storage": {"size": "2Gi"}}}))
+
+    def degraded() -> str:
+        conditions = kube.objects[QUOTES].get("status", {}).get("conditions", [])
+        return next((entry["message"] for entry in conditions if entry["type"] == "Degraded"), "")
+
+    await until(lambda: "PersistentVolumeClaim data-quotes-zookeeper-0: the storageclass" in degraded(), "the refusal")
+    kube.refuse.clear()
+    await until(lambda: kube.objects[path]["spec"]["resources"]["requests"]["storage"] == "2Gi", "a larger claim")
+    await until(lambda: "PersistentVolumeClaim" not in degraded(), "the end of the refusal")
+    events = [item for at, item in kube.objects.items() if "/events/" in at]
+    assert "Restored" not in {item["reason"] for item in events}
 
 
 async def test_an_edit_while_the_api_server_is_silent_is_applied_later(
