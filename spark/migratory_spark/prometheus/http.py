@@ -151,6 +151,8 @@ def _status_error(server: str, status: int, body: bytes) -> ServerError:
             return ServerError(server, f"refuses access (HTTP {status}): {text}; see options tokenFile and user")
         case 404 | 405 | 501:
             return InterfaceUnsupported(server, f"has no such interface (HTTP {status}): {text}; is option url right?")
+        case 400 if "unsupported path" in text:  # VictoriaMetrics
+            return InterfaceUnsupported(server, f"has no such interface (HTTP {status}): {text}; is option url right?")
         case 413 | 422:
             return QueryTooLarge(server, f"refuses (HTTP {status}): {text}")
         case 400 | 500 | 503 if any(word in text.lower() for word in _LIMIT_WORDS):

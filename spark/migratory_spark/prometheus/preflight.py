@@ -100,7 +100,10 @@ def server_now_ms(url: str, access: Access) -> int:
     """Return the time by the server's clock in ms since 1970. Raises ServerError."""
     response = _call_api(url, "/api/v1/query", access, {"query": "time()"})
     try:
-        return int(float(response["result"][1]) * 1000)
+        result = response["result"]
+        # VictoriaMetrics makes a vector of a number.
+        seconds = result[0]["value"][1] if response.get("resultType") == "vector" else result[1]
+        return int(float(seconds) * 1000)
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise BrokenResponse(url, f"the answer to the query time() is {response!r:.100}") from error
 

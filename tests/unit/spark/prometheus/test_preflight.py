@@ -87,6 +87,12 @@ def test_an_invalid_server_clock_is_an_error(serve: Serve) -> None:
     assert preflight.server_now_ms(serve(api()).url, options(server).access) == 1_700_000_100_000
 
 
+def test_the_clock_of_victoriametrics_is_read(serve: Serve) -> None:
+    data = {"resultType": "vector", "result": [{"metric": {}, "value": [1700000130, "1700000100.25"]}]}
+    server = serve(lambda _: Reply(json.dumps({"status": "success", "data": data}).encode(), kind=JSON))
+    assert preflight.server_now_ms(server.url, options(server).access) == 1_700_000_100_250
+
+
 def test_samples_are_counted_by_the_servers(serve: Serve) -> None:
     queries: list[dict[str, list[str]]] = []
 

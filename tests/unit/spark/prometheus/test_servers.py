@@ -75,10 +75,16 @@ def test_all_interfaces_return_the_same_samples(serve: Serve) -> None:
     assert form == {"query": '{__name__="c_total"}[60000ms]', "time": "1700000059.999", "timeout": "5s"}
 
 
-def test_the_range_selector_is_used_without_remote_read(serve: Serve) -> None:
-    server = serve(lambda request: Reply(b"no", 404) if request.path.endswith("/read") else matrix(MANY))
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [(404, "no"), (400, 'unsupported path requested: "/api/v1/read"')],
+    ids=["404", "VictoriaMetrics"],
+)
+def test_the_range_selector_is_used_without_remote_read(serve: Serve, status: int, text: str) -> None:
+    refusal = Reply(text.encode(), status)
+    server = serve(lambda request: refusal if request.path.endswith("/read") else matrix(MANY))
     assert read(options(server)) == expected()
-    with pytest.raises(ServerError, match=r"no such interface \(HTTP 404\): no; is option url right"):
+    with pytest.raises(ServerError, match=rf"no such interface \(HTTP {status}\): {text}; is option url right"):
         read(options(server, api="remote_read"))
 
 
