@@ -52,6 +52,8 @@ _SETTINGS: dict[Any, Any] = {
     "timezone": "UTC",
 }
 _MAX_NAME = 28
+_LEGEND_SIGN, _LEGEND_LINE = 6.5, 45.0
+"""Width of a character and of the line beside it in a legend, in points: somewhat more than in the usual fonts."""
 WIDE, HALF, NARROW = (11.5, 3.9), (7.8, 3.7), (4.7, 3.5)
 """Sizes in inches of 72 points: across the page, half the page, and on a phone. A single size would scale text to half
 or twice its size somewhere."""
@@ -95,11 +97,12 @@ class Drawing:
             self._context.__exit__(*problem)  # type: ignore[arg-type]
 
     def legend(self, columns: int) -> None:
-        """Draw a legend of the lines with a label above the plot, in at most `columns` columns, and at most two on a
-        phone. Do nothing if no line has a label."""
-        columns = min(columns, 2 if self.narrow else columns)
+        """Draw a legend of the lines with a label above the plot, in at most `columns` columns, and in fewer if the
+        labels are too long. Do nothing if no line has a label."""
         handles, labels = self.axes.get_legend_handles_labels()
         if handles:
+            width = _LEGEND_LINE + _LEGEND_SIGN * max(map(len, labels))
+            columns = max(1, min(columns, int(72 * self._size[0] / width)))
             self.figure.legend(handles, labels, loc="outside upper left", ncols=columns, handlelength=1.4)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime
 from importlib import resources
 from typing import Any
@@ -21,6 +22,10 @@ VERDICT_TEXTS = {
     "same": "The second is as good as the first",
     "unknown": "Not known: there is not enough data",
 }
+SEVERITY = ("missed", "insufficient", "met")
+"""Verdicts in the order of an objective's cards: what needs a reader's attention comes first."""
+MAX_BROKEN_DOWN = 8
+"""Objectives that the page's breakdown shows. All are in the JSON and in the CSV."""
 SHOWN_COLUMNS = ("median", "mean", "p90", "p95", "p99", "max")
 
 
@@ -39,10 +44,36 @@ def render_page(report: SlaReport) -> str:
         plots=[draw_plot(plot, report) for plot in PLOTS],
         several_days=report.window.start[:10] != report.window.end[:10],
         promises={result.name: promise(result) for result in report.objectives},
+        cards=sorted(report.objectives, key=lambda result: SEVERITY.index(result.verdict)),
+        verdict_text=verdict_text(report),
+        broken_down=_broken_down(report),
         burn_lengths=sorted(
             {burn.window_seconds for result in report.objectives for burn in result.burn if burn.rate is not None}
         ),
     )
+
+
+def verdict_text(report: SlaReport) -> str:
+    """Return the report's verdict in words, with the number of objectives that have it."""
+    count, of_all = sum(result.verdict == report.verdict for result in report.objectives), len(report.objectives)
+    objectives = "objective" if of_all == 1 else "objectives"
+    match report.verdict:
+        case "met":
+            return "Objective met" if of_all == 1 else f"All {of_all} objectives met"
+        case "missed":
+            return f"{count} of {of_all} {objectives} missed"
+        case _:
+            return f"Not enough data for {count} of {of_all} {objectives}"
+
+
+def _broken_down(report: SlaReport) -> list[str]:
+    """Return the names of the objectives that the page's breakdown shows, in the report's order: of more than
+    MAX_BROKEN_DOWN those that most rows miss."""
+    rows = report.breakdown.rows if report.breakdown else []
+    missed = Counter(part.name for row in rows for part in row.objectives if part.verdict == "missed")
+    names = [result.name for result in report.objectives if result.slices is None]
+    shown = sorted(names, key=lambda name: -missed[name])[:MAX_BROKEN_DOWN]
+    return [name for name in names if name in shown]
 
 
 def promise(objective: ObjectiveResult) -> str:
@@ -85,8 +116,8 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     filters = {
-        "number": number, "exact": exact, "share": share, "clock": clock, "day": day, "duration": duration,
-        "seconds": seconds, "between": between,
+        "number": number, "exact": exact, "share": share, "budget": budget, "clock": clock, "day": day,
+        "duration": duration, "seconds": seconds, "between": between,
     }  # fmt: skip
     environment.filters |= filters
     environment.globals["style"] = (
@@ -164,8 +195,19 @@ def exact(value: float | None) -> str:
 
 
 def share(value: float | None, digits: int = 4) -> str:
-    """Return a share (0 to 1) as a percentage with `digits` digits after the point, or a dash if it is unknown."""
-    return "–" if value is None else f"{value:.{digits}%}"
+    """Return a share (0 to 1) as a percentage with `digits` digits after the point, or a dash if it is unknown. Less
+    than all is never shown as 100%, but as more than the highest percentage below it."""
+    if value is None:
+        return "–"
+    text, whole = f"{value:.{digits}%}", f"{1:.{digits}%}"
+    return f"> {1 - 10 ** -(digits + 2):.{digits}%}" if value < 1 and text == whole else text
+
+
+def budget(left: float | None) -> str:
+    """Return in words what is left of an error budget (1 without bad events, below 0 when overspent)."""
+    if left is None or left >= 0:
+        return f"budget left {share(left, 1)}"
+    return f"spent {1 - left:,.1f} times the error budget"
 
 
 def seconds(value: float) -> str:

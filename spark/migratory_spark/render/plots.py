@@ -154,8 +154,10 @@ def draw_tail(report: SlaReport, drawing: Drawing, color: str, label: str | None
     """Draw the line of a report's cumulative distribution, and return its height: -log10 of the smallest share of
     slower deliveries that it shows, at least 1. The report must have deliveries."""
     total = report.latency_ms.all.count
-    points = [(bound, count / total) for bound, count in report.latency_ms.cumulative if count]
-    below = [(bound, -math.log10(1 - share)) for bound, share in points if share < 1]
+    points = [(bound, count / total) for bound, count in report.latency_ms.cumulative]
+    # The line begins at the last bound below all deliveries.
+    first = max([0, *(number for number, (_, share) in enumerate(points) if not share)])
+    below = [(bound, -math.log10(1 - share)) for bound, share in points[first:] if share < 1]
     highest = max([1.0, *(height for _, height in below)])
     # The first bound that covers everything would be infinitely high: the line ends there.
     full = [bound for bound, share in points if share >= 1][:1]
@@ -219,8 +221,8 @@ def _time_axis(report: SlaReport, drawing: Drawing) -> None:
     locator = AutoDateLocator(minticks=3, maxticks=5 if drawing.narrow else 9, tz=UTC)
     axes.xaxis.set_major_locator(locator)
     formatter = ConciseDateFormatter(locator, tz=UTC, show_offset=False)
-    # Seconds alone would not be understood.
-    formatter.formats[5] = "%H:%M:%S"
+    # Seconds alone would not be understood, nor a full minute among them without its seconds.
+    formatter.formats[5] = formatter.zero_formats[5] = "%H:%M:%S"
     axes.xaxis.set_major_formatter(formatter)
 
 
@@ -260,12 +262,11 @@ def _draw_incidents(report: SlaReport, drawing: Drawing) -> None:
         else:
             labels.append((at, [str(number)]))
     for at, numbers in labels:
-        # At the right end a label is left of its line, where there is room.
-        left = at > last - (last - first) * _LABEL_SHARE
+        # Above the plot, where nothing else is drawn.
         axes.annotate(
             numbers[0] if len(numbers) == 1 else f"{numbers[0]}–{numbers[-1]}", (at, 1),
-            xycoords=("data", "axes fraction"), xytext=(-3 if left else 3, -1), textcoords="offset points",
-            color=COLORS["incident"], va="top", ha="right" if left else "left", fontweight="bold",
+            xycoords=("data", "axes fraction"), xytext=(0, 2), textcoords="offset points",
+            color=COLORS["incident"], va="bottom", ha="center", fontweight="bold",
         )  # fmt: skip
 
 
@@ -287,10 +288,11 @@ def _draw_thresholds(report: SlaReport, drawing: Drawing, across: bool = False) 
 
 
 def _close_together(thresholds: list[float], low: float, high: float) -> list[list[float]]:
-    """Return the sorted thresholds in groups whose labels would overlap on a logarithmic axis from `low` to `high`."""
+    """Return the sorted thresholds in groups, between which a label has room on a logarithmic axis from `low` to
+    `high`."""
     groups: list[list[float]] = []
     for threshold in thresholds:
-        if groups and math.log(threshold / groups[-1][0]) < _LABEL_SHARE * math.log(high / low):
+        if groups and math.log(threshold / groups[-1][-1]) < _LABEL_SHARE * math.log(high / low):
             groups[-1].append(threshold)
         else:
             groups.append([threshold])

@@ -29,7 +29,7 @@ from migratory_protocol.topics import topic_group
 from migratory_testing.browser import Browser
 from migratory_testing.chromium import Chromium
 from migratory_testing.firefox import Firefox
-from migratory_testing.javascript import CLIENT, axe, node
+from migratory_testing.javascript import CLIENT, node, violations
 from migratory_testing.nginx import Nginx
 from migratory_testing.processes import descendants, runs
 from migratory_testing.tokens import SECRET, sign
@@ -518,13 +518,9 @@ class ConsolePage:
         refused = [line for line in self._browser.console if "Content Security" in line]
         return self._browser.exceptions + refused
 
-    def violations(self) -> list[Any]:
+    def violations(self) -> list[tuple[str, str]]:
         """Return the rules of axe that the page breaks, and where."""
-        if self.ask("typeof axe") == "undefined":
-            self.ask(f"{axe()}; 0")
-        found = self.ask("axe.run().then(({passes, violations}) => ({passes, violations}))")
-        assert {"color-contrast", "label", "button-name"} <= {rule["id"] for rule in found["passes"]}
-        return [(rule["id"], node["html"]) for rule in found["violations"] for node in rule["nodes"]]
+        return violations(self.ask, {"color-contrast", "label", "button-name"})
 
     def wait(self, name: str, pattern: str) -> str:
         """Wait until an element has a text that matches, and return the text."""

@@ -1,4 +1,5 @@
-"""Test the HTML pages in a real browser, at the sizes of a phone and of a desktop screen, in light and dark mode."""
+"""Test the HTML pages in a real browser, at the sizes of a phone and of a desktop screen, in light and dark mode, and
+in print. Pages with 9 and 40 objectives are accessible by the rules of axe."""
 
 from __future__ import annotations
 
@@ -12,7 +13,9 @@ from migratory_spark.render.page import render_comparison, render_page
 from migratory_spark.render.plots import PLOTS
 from migratory_spark.report.comparison import compare
 from migratory_testing.chromium import Chromium
+from migratory_testing.javascript import violations
 from migratory_testing.reports import empty_report, sample_report
+from migratory_testing.waiting import poll
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
 SCREENS = [(390, False), (390, True), (1280, False), (1280, True)]
@@ -32,6 +35,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     made = {
         "full": render_page(bad),
         "empty": render_page(none),
+        "9 objectives": render_page(sample_report(slower=3.0, lost=3, objectives=9)),
+        "40 objectives": render_page(sample_report(slower=3.0, lost=3, objectives=40)),
         "comparison": render_comparison(compare(good, bad, (long, "after.json")), good, bad),
         "nothing to compare": render_comparison(compare(none, none), none, none),
     }
@@ -90,6 +95,15 @@ def test_each_plot_is_visible_once_at_a_readable_size(
             assert visible[0]["letters"] >= 8, "letters too small to read"
 
 
+@pytest.mark.parametrize("name", ["9 objectives", "40 objectives"])
+def test_the_page_is_accessible(browser: Chromium, pages: dict[str, Path], name: str) -> None:
+    for width, dark in ((390, False), (1280, True)):
+        browser.set_screen(width, dark=dark)
+        browser.open(pages[name].as_uri())
+        rules = {"color-contrast", "scrollable-region-focusable", "role-img-alt", "heading-order"}
+        assert violations(browser.ask, rules) == [], (width, dark)
+
+
 @pytest.mark.parametrize(("width", "beside"), [(390, False), (1280, True)])
 def test_two_reports_are_beside_each_other_where_there_is_room(
     browser: Chromium, pages: dict[str, Path], width: int, beside: bool
@@ -126,6 +140,23 @@ def test_the_page_follows_light_and_dark_mode(browser: Chromium, pages: dict[str
     assert ink[1] > 200
     assert line[0] < 100
     assert line[1] > 180
+
+
+def test_a_printed_page_is_light_and_has_all_details(browser: Chromium, pages: dict[str, Path]) -> None:
+    browser.set_screen(1280, dark=True)
+    browser.open(pages["9 objectives"].as_uri())
+    steps = "document.querySelector('.steps li').checkVisibility({contentVisibilityAuto: true})"
+    assert not browser.ask(steps)
+    dark = {"name": "prefers-color-scheme", "value": "dark"}
+    browser.call("Emulation.setEmulatedMedia", media="print", features=[dark])
+    try:
+        poll(lambda: browser.ask(steps), "details are open in print")
+        for name in ("ink", "q4", "s1", "bad"):
+            color = browser.ask(f"getComputedStyle(document.documentElement).getPropertyValue('--{name}')").strip()
+            assert max(int(color[place : place + 2], 16) for place in (1, 3)) < 0xC0, (name, color)
+        assert browser.ask("document.documentElement.scrollWidth <= innerWidth")
+    finally:
+        browser.call("Emulation.setEmulatedMedia", media="", features=[])
 
 
 def test_the_browser_test_detects_requests(browser: Chromium, tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,20 @@ def axe() -> str:
     if not file.is_file():
         pytest.skip(f"no {file.relative_to(CLIENT)}: install what the JavaScript client's tests need (make js)")
     return file.read_text("utf-8")
+
+
+def violations(ask: Callable[[str], Any], passed: set[str]) -> list[tuple[str, str]]:
+    """Return the rules of axe that the page of a browser breaks, each with the element. Raise AssertionError if one of
+    the rules `passed` was not checked and passed, and skip the test where axe is not installed.
+
+    :param ask: `Browser.ask` of the browser.
+    """
+    if ask("typeof axe") == "undefined":
+        ask(f"{axe()}; 0")
+    found = ask("axe.run().then(({passes, violations}) => ({passes, violations}))")
+    missing = passed - {rule["id"] for rule in found["passes"]}
+    assert missing == set(), f"not checked: {missing}"
+    return [(rule["id"], node["html"]) for rule in found["violations"] for node in rule["nodes"]]
 
 
 def node() -> str:

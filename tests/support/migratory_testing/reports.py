@@ -126,11 +126,23 @@ EVERY_KIND = [
 run of a minute has some."""
 
 
+def many_objectives(count: int) -> list[Objective]:
+    """Return at least nine objectives: EVERY_KIND, and latency objectives with rising thresholds, of which every third
+    counts slices."""
+    made = list(EVERY_KIND)
+    for number in range(1, count - len(made) + 1):
+        name, within = f"team-{number}-answers-within-{4 * number}-ms", f"{4 * number}ms"
+        slices = {"length": "10s", "percentile": "95", "threshold": within}
+        told = {"slices": slices} if number % 3 == 0 else {"threshold": within}
+        made.append(objective(name=name, type="latency", target="99.5", **told))
+    return made
+
+
 @cache
-def sample_report(*, slower: float = 1.0, lost: int = 0) -> SlaReport:
+def sample_report(*, slower: float = 1.0, lost: int = 0, objectives: int | None = None) -> SlaReport:
     """Return the report of a recording in which `b1` dies, with one second without publications. Latencies are
     multiplied by `slower`: from 3 on, the objective `fast` is missed. With `lost` deliveries, the objective `complete`
-    is missed."""
+    is missed. The objectives are the default ones, or with `objectives` that number of `many_objectives`."""
 
     def latency(second: int) -> float | None:
         if second == SILENT:
@@ -138,7 +150,8 @@ def sample_report(*, slower: float = 1.0, lost: int = 0) -> SlaReport:
         return slower * (0.1 if second == DEAD else 0.004 + 0.0005 * (second % 10))
 
     samples = [*recording(lost=lost, latency=latency), *_scrapes_of_brokers()]
-    return of_batches(lambda: batches(samples), START, END, DEFAULT_OBJECTIVES)
+    judged = DEFAULT_OBJECTIVES if objectives is None else many_objectives(objectives)
+    return of_batches(lambda: batches(samples), START, END, judged, by=("broker",) if objectives else ())
 
 
 @cache

@@ -8,8 +8,8 @@ import re
 import msgspec
 import pytest
 from migratory_spark.document import Breakdown, BreakdownRow, BrokenDownObjective, JudgedSlices, SlaReport
-from migratory_spark.render.canvas import COLORS, NARROW, Drawing
-from migratory_spark.render.page import render_page
+from migratory_spark.render.canvas import COLORS, HALF, NARROW, Drawing
+from migratory_spark.render.page import MAX_BROKEN_DOWN, render_page, share
 from migratory_spark.render.plots import LEGEND_LIMIT, PLOTS, duration
 from migratory_testing.pages import Reader
 from migratory_testing.reports import empty_report, sample_report
@@ -48,7 +48,7 @@ def test_every_color_is_a_variable_of_the_page(page: str) -> None:
         assert number not in page, name
     used = set(re.findall(r"var\(--([a-z0-9]+)\)", page))
     style = page[page.index("<style>") : page.index("</style>")]
-    light, _, dark = style.partition("@media (prefers-color-scheme: dark)")
+    light, _, dark = style.partition("@media screen and (prefers-color-scheme: dark)")
     for name in used:
         assert f"--{name}:" in light
         assert f"--{name}:" in dark
@@ -68,9 +68,9 @@ def test_identifiers_are_unique_and_references_resolve(page: str) -> None:
 def test_figures_verdicts_and_incidents_are_in_words(page: str) -> None:
     words = Reader(page).words
     for expected in (
-        "Objectives missed", "99.9318%", "3 lost", "target: 99.9% of deliveries within 250 ms", "broker died: b1",
-        "during incident 1",
-        "992.50", "120", "Incident 1, step by step", "00:00:30", "budget left -1036.4%",
+        "2 of 3 objectives missed", "99.9318%", "3 lost", "target: 99.9% of deliveries within 250 ms",
+        "broker died: b1", "during incident 1",
+        "992.50", "120", "Incident 1, step by step", "00:00:30", "spent 11.4 times the error budget",
     ):  # fmt: skip
         assert expected in words, expected
 
@@ -135,6 +135,45 @@ def test_many_objectives_have_one_label_where_labels_would_overlap() -> None:
         svg = drawn(report, name)
         assert "40 objectives: 200 ms to 239 ms<" in svg
         assert "fast7" not in svg
+
+
+def test_what_needs_attention_comes_first() -> None:
+    page = render_page(sample_report(slower=3.0, lost=3, objectives=9))
+    assert re.findall(r'<li class="card (\w+)">', page) == ["missed"] * 4 + ["insufficient"] * 4 + ["met"]
+
+
+def test_a_page_breaks_down_no_more_objectives_than_fit() -> None:
+    """Of 27 objectives that count events, those that most brokers miss are shown."""
+    report = sample_report(slower=3.0, lost=3, objectives=40)
+    page = render_page(report)
+    table = page[page.index('aria-label="Breakdown"') :].partition("</table>")[0]
+    shown = re.findall(r'<th scope="col" class="n">([a-z-]+(?:-\d+)?[\w-]*)</th>', table)[-MAX_BROKEN_DOWN:]
+    assert report.breakdown is not None
+    rows = report.breakdown.rows
+    missed = [{part.name for part in row.objectives if part.verdict == "missed"} for row in rows if row.labels[0]]
+    assert len(shown) == MAX_BROKEN_DOWN
+    assert missed[0] & missed[1] <= set(shown) <= missed[0] | missed[1]
+    assert f"{MAX_BROKEN_DOWN} of {len(rows[0].objectives)} objectives" in page
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(None, "–"), (1.0, "100.0000%"), (0.9999999, "> 99.9999%"), (0.99999, "99.9990%"), (0.0, "0.0000%")],
+)
+def test_less_than_all_is_never_shown_as_all(value: float | None, expected: str) -> None:
+    assert share(value) == expected
+
+
+def test_a_legend_of_long_names_fits() -> None:
+    full = sample_report(slower=3.0)
+    report = msgspec.structs.replace(
+        full, objectives=[msgspec.structs.replace(full.objectives[0], name=f"o{number}" * 9) for number in range(8)]
+    )
+    with Drawing("budget", HALF) as drawing:
+        next(plot for plot in PLOTS if plot.name == "budget").draw(report, drawing)
+        drawing.figure.draw_without_rendering()
+        (legend,) = drawing.figure.legends
+        assert legend.get_window_extent().x1 <= drawing.figure.bbox.x1
 
 
 def test_incidents_close_together_have_one_label() -> None:
@@ -233,7 +272,7 @@ def test_plots_without_data_say_so() -> None:
     page = render_page(empty_report())
     assert page.count("Nothing was measured that could be shown here.") == len(NAMES)
     assert "<svg" not in page
-    assert "Not enough data" in page
+    assert "Not enough data for 3 of 3 objectives" in page
     assert "nan" not in page.lower().replace("finan", "")
 
 
