@@ -162,7 +162,7 @@ def test_member_with_another_name_leads_nobody(tmp_path: Path, secret: Secret, a
 def test_certificate_and_authority_are_replaced_while_members_run(
     ensemble: ZooKeeperEnsemble, secret: Secret, authority: DevelopmentAuthority
 ) -> None:
-    after = DevelopmentAuthority()
+    after, namesake = DevelopmentAuthority("after"), DevelopmentAuthority()
     both = authority.certificate + after.certificate
     old, new = authority.issue(["127.0.0.1"]), after.issue(["127.0.0.1"])
     assert secret.replace(*old, both).returncode == 0
@@ -172,6 +172,7 @@ def test_certificate_and_authority_are_replaced_while_members_run(
         (new[0], old[1], both, "KEY_VALUES_MISMATCH"),
         (new[0][:200], new[1], both, "cannot be used"),
         (*new, b"", "cannot be used"),
+        (*old, authority.certificate + namesake.certificate, "allowed: different subjects"),
         (new[0], new[1].replace(b"PRIVATE", b"EC PRIVATE"), both, "allowed: PKCS #8"),
     ):
         done = secret.replace(certificate, key, trusted)
