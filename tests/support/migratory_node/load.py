@@ -50,9 +50,10 @@ class LoadPod:
         self.name = name
         self.cluster = cluster
 
-    def start(self, **scenario: Any) -> None:
+    def start(self, trusted: str = "", **scenario: Any) -> None:
         """Create the pod, and wait until all clients are connected and publications are acknowledged.
 
+        :param trusted: the Secret whose `ca.crt` has the authorities that the clients trust; "" for the system's.
         :param scenario: fields of the load generator's `Scenario`.
         """
         # One worker: a page has all metrics.
@@ -71,6 +72,7 @@ class LoadPod:
             *(self.name, "-c", start, Path(load_program.__file__).read_text(), json.dumps(scenario)),
             command=["/bin/sh"],
             labels=labels,
+            trusted=trusted,
             ports=[{"name": "metrics", "containerPort": METRICS_PORT}],
             resources={"requests": {"cpu": "50m", "memory": "128Mi"}},
         )

@@ -52,8 +52,13 @@ class Pods:
         *arguments: str,
         volumes: Sequence[Object] = (),
         labels: Mapping[str, str] | None = None,
+        trusted: str = "",
         **container_fields: Any,
     ) -> None:
+        """Create a pod with these arguments of the image.
+
+        :param trusted: the Secret whose `ca.crt` has the authorities that its clients trust; "" for the system's.
+        """
         container: Object = {
             "name": "main",
             "image": BROKER_IMAGE,
@@ -63,6 +68,10 @@ class Pods:
             "securityContext": {"readOnlyRootFilesystem": True},
             **container_fields,
         }
+        if trusted:
+            container["env"] = [{"name": "SSL_CERT_FILE", "value": "/trusted/ca.crt"}]
+            container["volumeMounts"].append({"name": "trusted", "mountPath": "/trusted"})
+            volumes = [*volumes, {"name": "trusted", "secret": {"secretName": trusted}}]
         spec: Object = {
             "restartPolicy": "Never",
             "automountServiceAccountToken": False,
