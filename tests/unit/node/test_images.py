@@ -1,9 +1,11 @@
 """Each image has the libraries that its programs import: its modules can be imported while all other libraries are
-hidden."""
+hidden. The wheel of the product that it has is the same from every checkout."""
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -89,3 +91,24 @@ def test_image_has_the_libraries_of_its_modules(stage: str) -> None:
     result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert result.returncode == 0, result.stderr
     assert int(result.stdout) > 10, "nothing was hidden"
+
+
+def test_wheel_of_the_product_is_the_same_from_every_checkout(tmp_path: Path) -> None:
+    """Neither the files' times nor their group's permissions are in it, which differ between checkouts."""
+    wheels = []
+    for number in (1, 2):
+        tree = tmp_path / str(number)
+        for part in ("protocol", "broker", "clients", "loadtest", "resources", "local", "operator", "spark", "cli"):
+            shutil.copytree(ROOT / part, tree / part, ignore=shutil.ignore_patterns("node_modules", "__pycache__"))
+        for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
+            shutil.copy(ROOT / name, tree)
+        for path in tree.rglob("*"):
+            os.utime(path, (number * 1e9, number * 1e9), follow_symlinks=False)
+            if path.is_file() and not path.is_symlink():
+                path.chmod(path.stat().st_mode & ~0o022 | 0o020 * (number - 1))
+        command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel"]
+        environment = {**os.environ, "MIGRATORY_COMPILED": "0"}
+        subprocess.run(command, cwd=tree, env=environment, capture_output=True, timeout=60, check=True)
+        (wheel,) = (tree / "dist").iterdir()
+        wheels.append(wheel.read_bytes())
+    assert wheels[0] == wheels[1]
