@@ -20,11 +20,12 @@ COPY docker/locks/build.txt docker/locks/zookeeper.txt /build/docker/locks/
 RUN python3 -m venv /opt/migratory && /build/docker/install --tools && /build/docker/install --java /opt/java && \
     /build/docker/jars /opt/zookeeper/lib
 
-# ---- ZooKeeper: a Java runtime and seventeen jars
+# ---- ZooKeeper: a Java runtime and eighteen jars
 FROM base AS zookeeper
 COPY --from=build-zookeeper /opt/java /opt/java
 COPY --from=build-zookeeper /opt/zookeeper/lib /opt/zookeeper/lib
-COPY docker/zookeeper/member docker/zookeeper/has-quorum docker/zookeeper/certificates /opt/zookeeper/bin/
+COPY docker/zookeeper/member docker/zookeeper/has-quorum docker/zookeeper/certificates docker/zookeeper/reconfigure \
+    /opt/zookeeper/bin/
 ENV PATH=/opt/java/bin:$PATH
 USER 10001:10001
 ENTRYPOINT ["/opt/zookeeper/bin/member"]

@@ -4,14 +4,17 @@ delivery."""
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from migratory_node import volumes
 from migratory_node.kubectl import Kubectl, KubectlError
-from migratory_node.load import assert_nothing_lost, load
+from migratory_node.load import BROKERS, assert_nothing_lost, load
+from migratory_node.pods import wait_settled
 
 pytestmark = pytest.mark.timeout(600)
 NAME = "quotes"
+MEMBERS = "app.kubernetes.io/component=zookeeper"
 NOW = ("--grace-period=0", "--force")
 
 
@@ -94,3 +97,29 @@ def test_volumes_grow_and_a_lost_one_is_replaced_without_losing_a_publication(st
     kube.until(lambda: None not in claims("metadata", "ownerReferences"), "claims that are deleted", 60)
     kube.wait_ready(NAME)
     assert_nothing_lost(kube, "volumes", cease=True)
+
+
+def voting(kube: Kubectl) -> set[str]:
+    """Return the ids of the members that vote, as the first member says."""
+    ask = "exec 3<>/dev/tcp/127.0.0.1/2181; echo conf >&3; cat <&3"
+    answer = kube("exec", f"{NAME}-zookeeper-0", "--", "bash", "-c", ask)
+    return set(re.findall(r"^server\.(\d+)=\S+:participant", answer, re.MULTILINE))
+
+
+@pytest.mark.usefixtures("needs_operator")
+def test_the_ensemble_shrinks_to_one_member_and_grows_again_without_losing_a_publication(standing: Kubectl) -> None:
+    kube = standing
+    kube.wait_ready(NAME)
+    brokers = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in kube.list("pods", BROKERS)}
+    load(kube, "resize")
+    for replicas in (1, 3):
+        kube.patch("mgc", NAME, {"spec": {"zookeeper": {"replicas": replicas}}})
+        kube.until(lambda: kube.condition(NAME, "Progressing")[1] == "ZooKeeperResizing", "the first step", 60)
+        wait_settled(kube)
+        members = [f"{NAME}-zookeeper-{number}" for number in range(replicas)]
+        kube.until(lambda: len(kube.list("pods", MEMBERS)) == replicas, f"{replicas} members", 60)  # noqa: B023
+        kube.until(lambda: len(kube.list("pvc", MEMBERS)) == replicas, f"{replicas} claims", 60)  # noqa: B023
+        assert sorted(pod["metadata"]["name"] for pod in kube.list("pods", MEMBERS)) == members
+        assert voting(kube) == {str(number + 1) for number in range(replicas)}
+    assert {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in kube.list("pods", BROKERS)} == brokers
+    assert_nothing_lost(kube, "resize", cease=True)

@@ -116,7 +116,6 @@ def test_valid_resources_are_accepted(shared: Kubectl, spec: Object) -> None:
     ("change", "expected"),
     [
         ({"topics": {"groups": 21}}, "spec.topics.groups"),
-        ({"zookeeper": {"replicas": 1}}, "spec.zookeeper.replicas"),
         ({"zookeeper": {"storage": {"className": "fast"}}}, "spec.zookeeper.storage.className"),
         ({"zookeeper": {"external": "zk:2181"}}, "spec.zookeeper.external"),
         ({"security": {"tls": {"zookeeper": {"secretName": "t"}}}}, "spec.security.tls.zookeeper"),

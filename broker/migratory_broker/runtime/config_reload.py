@@ -1,5 +1,5 @@
-"""Reloading the configuration file while the broker runs: the cluster's members, their weights, and the limits of
-client addresses and of rates, may change; everything else needs a restart.
+"""Reloading the configuration file while the broker runs: the cluster's members, their weights, ZooKeeper's servers,
+and the limits of client addresses and of rates, may change; everything else needs a restart.
 
 Otherwise a cluster that grows or shrinks would restart every broker for one line. The file is read when it has changed,
 and again while it cannot be read.
@@ -23,10 +23,10 @@ CHECK_INTERVAL = 2.0
 
 
 class ConfigReloader:
-    """A watcher of the configuration file. When `brokers`, `leaving`, `weights` or `LimitsSection.reloadable` changed,
-    it calls `on_change` with the running configuration in which only these are replaced. `brokers` and `leaving` stay
-    as they are if fewer than 2 x `minCopies` - 1 brokers would stay. Changes that need a restart and errors are
-    logged."""
+    """A watcher of the configuration file. When `brokers`, `leaving`, `weights`, `zookeeper.servers` or
+    `LimitsSection.reloadable` changed, it calls `on_change` with the running configuration in which only these are
+    replaced. `brokers` and `leaving` stay as they are if fewer than 2 x `minCopies` - 1 brokers would stay. Changes
+    that need a restart and errors are logged."""
 
     def __init__(
         self, path: Path, config: BrokerConfig, name: str, log: Log, on_change: Callable[[BrokerConfig], None]
@@ -59,7 +59,7 @@ class ConfigReloader:
         # A list so short belongs to a smaller `minCopies`, which needs a restart: with the running one there would be
         # no quorum.
         if len(loaded.staying(self._name)) < 2 * self._config.delivery.min_copies - 1:
-            applied = {"weights": applied["weights"], "limits": applied["limits"]}
+            applied = {name: value for name, value in applied.items() if name not in ("brokers", "leaving")}
         config = replace(self._config, **applied)
         if config != self._config:
             self._config = config
@@ -69,8 +69,12 @@ class ConfigReloader:
     def _applicable(source: BrokerConfig, rest: BrokerConfig) -> dict[str, Any]:
         """Return the sections of the configuration that a running broker can change, by name, as `source` has them. The
         limits that need a restart are as `rest` has them."""
-        limits = replace(rest.limits, **source.limits.reloadable)
-        return {"brokers": source.brokers, "leaving": source.leaving, "weights": source.weights, "limits": limits}
+        sections = {name: getattr(source, name) for name in ("brokers", "leaving", "weights")}
+        zookeeper, servers = rest.zookeeper, source.zookeeper.servers
+        # Another chroot is another tree.
+        if servers.partition("/")[2] == zookeeper.servers.partition("/")[2]:
+            zookeeper = replace(zookeeper, servers=servers)
+        return {**sections, "zookeeper": zookeeper, "limits": replace(rest.limits, **source.limits.reloadable)}
 
     def _load(self) -> BrokerConfig | None:
         """Return the configuration in the file if it changed since the last successful read. Return None if it did not,

@@ -438,8 +438,8 @@ class Broker:
             self._log("warning", "zookeeper_session_not_closed")
 
     def _reconfigure(self, config: BrokerConfig) -> None:
-        """Apply the parts of a changed configuration that a running broker can change: limits, brokers and the own
-        weight."""
+        """Apply the parts of a changed configuration that a running broker can change: limits, ZooKeeper's servers,
+        brokers and the own weight."""
         before, self._config = self._config, config
         if config.limits != before.limits:
             self._clients.set_limits(config)
@@ -448,6 +448,9 @@ class Broker:
         rates = {"clients": config.limits.clients, "identities": config.limits.identities}
         if rates != {"clients": before.limits.clients, "identities": before.limits.identities}:
             self._log("info", "rate_limits_configured", **msgspec.to_builtins(rates))
+        if config.zookeeper.servers != before.zookeeper.servers:
+            self._zookeeper.set_servers(config.zookeeper.servers)
+            self._log("info", "zookeeper_servers_configured", servers=config.zookeeper.servers)
         if (config.brokers, config.leaving) != (before.brokers, before.leaving):
             self._peers.set_brokers(config.brokers)  # brokers that leave keep their links to the end
             self._pump.to_logic(events.BrokersConfigured(config.staying(self._identity.name)))

@@ -205,6 +205,11 @@ class ZooKeeper:
         self._closed = False
         self.first_connected = asyncio.Event()
 
+    def set_servers(self, servers: str) -> None:
+        """Use these servers, in the syntax of ZooKeeper's clients, for the next connection. A present one stays."""
+        self._servers = servers
+        self._client.set_hosts(servers)
+
     def _new_client(self) -> KazooClient:
         """Return a new client that is not started, with the servers, credentials and certificate of this object."""
         library = logging.getLogger("migratory.kazoo")

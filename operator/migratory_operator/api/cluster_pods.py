@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import ssl
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 import aiohttp
 
 from migratory_operator.api.broker_status import BrokerStatusPage, MalformedStatusPage
+from migratory_operator.api.ensemble import EnsembleConfig
 from migratory_operator.names import ADMIN_PORT, TLS_VOLUME, ZOOKEEPER, ZOOKEEPER_PORT, Object, pod_host
 
 _BROKER_TIMEOUT = 3.0
@@ -109,6 +111,34 @@ async def member_modes(pods: Sequence[Object], secret: str = "") -> dict[str, st
     members may accept certificates of another authority, and the rollout goes on without them.
 
     :param pods: pods of ZooKeeper members.
+    :param secret: as in `_ask_members`.
+    """
+    answers = await _ask_members(pods, "srvr", secret)
+    modes = {name: re.search(r"^Mode: (\w+)", answer, re.MULTILINE) for name, answer in answers.items()}
+    return {name: mode[1] for name, mode in modes.items() if mode}
+
+
+async def ensemble_configs(pods: Sequence[Object], secret: str = "") -> dict[str, EnsembleConfig]:
+    """Return the ensemble's configuration by pod name, from ZooKeeper's command `conf`. Members that do not answer
+    within 2 s, do not serve or do not allow the command are left out.
+
+    :param pods: pods of ZooKeeper members.
+    :param secret: as in `_ask_members`.
+    """
+    configs = {}
+    for name, answer in (await _ask_members(pods, "conf", secret)).items():
+        version = re.search(r"^version=([0-9a-f]{1,16})$", answer, re.MULTILINE)
+        members = re.findall(r"^server\.([0-9]{1,9})=\S+:participant(?:;\S+)?$", answer, re.MULTILINE)
+        if version and members:
+            configs[name] = EnsembleConfig(int(version[1], 16), frozenset(map(int, members)))
+    return configs
+
+
+async def _ask_members(pods: Sequence[Object], command: str, secret: str) -> dict[str, str]:
+    """Return the answers to one of ZooKeeper's four-letter commands by pod name, without those of members that do not
+    answer within 2 s.
+
+    :param pods: pods of ZooKeeper members.
     :param secret: the folder with `tls.crt`, `tls.key` and `ca.crt`, "" for none (see
         `OperatorSettings.broker_secret`). Without all three files, members with TLS are left out.
     """
@@ -118,12 +148,14 @@ async def member_modes(pods: Sequence[Object], secret: str = "") -> dict[str, st
     except OSError as error:
         _log.warning("%s cannot be used for ZooKeeper: %s", secret, error)
         tls = None
-    modes = await asyncio.gather(*(_member_mode(by_name[name], address, tls) for name, address in addresses.items()))
-    return {name: mode for name, mode in zip(addresses, modes, strict=True) if mode}
+    answers = await asyncio.gather(
+        *(_ask_member(by_name[name], command, address, tls) for name, address in addresses.items())
+    )
+    return {name: answer for name, answer in zip(addresses, answers, strict=True) if answer}
 
 
-async def _member_mode(pod: Object, address: str, tls: ssl.SSLContext | None) -> str:
-    """Return the mode of one member; "" if it does not answer or does not say its mode, or if it has TLS and `tls` is
+async def _ask_member(pod: Object, command: str, address: str, tls: ssl.SSLContext | None) -> str:
+    """Return the answer of one member to a four-letter command; "" if it does not answer, or if it has TLS and `tls` is
     None."""
     name = str(pod["metadata"]["name"])
     host = pod_host(name, name.rpartition("-")[0], pod["metadata"]["namespace"])
@@ -137,15 +169,14 @@ async def _member_mode(pod: Object, address: str, tls: ssl.SSLContext | None) ->
                 address, _member_port(pod), ssl=tls, server_hostname=host or None
             )
             try:
-                writer.write(b"srvr")
+                writer.write(command.encode())
                 answer = await reader.read()  # a member closes the connection after its answer
             finally:
                 writer.close()
     except (OSError, TimeoutError) as error:
-        _log.debug("%s does not answer srvr: %r", name, error)
+        _log.debug("%s does not answer %s: %r", name, command, error)
         return ""
-    lines = answer.decode("ascii", "replace").splitlines()
-    return next((line.removeprefix("Mode: ").strip() for line in lines if line.startswith("Mode: ")), "")
+    return answer.decode("ascii", "replace")
 
 
 def _member_context(secret: str) -> ssl.SSLContext | None:

@@ -22,7 +22,7 @@ def desired(
     ready: Set[str],
     leaving: Sequence[str] = (),
     zookeeper_path: str | None = None,
-    is_founded: bool = False,
+    membership: zookeeper.MemberInstructions = zookeeper.ALL_MEMBERS,
 ) -> list[Object]:
     """Return all objects that a cluster should have, in the order of their creation: a pod's dependencies come before
     the pod.
@@ -34,7 +34,7 @@ def desired(
     :param ready: the names of the brokers that accept clients.
     :param leaving: the names of the brokers that will be removed.
     :param zookeeper_path: the cluster's node in an external ensemble; None for the brokers' default.
-    :param is_founded: whether ZooKeeper's members have data, so that one without any lost it.
+    :param membership: what ZooKeeper's members are told about their ensemble.
     """
     built = [
         *access.objects(cluster, owner, settings),
@@ -42,7 +42,7 @@ def desired(
         *exposure.services(cluster, owner),
         brokers.service_monitor(cluster, owner, settings),
         exposure.server_list(owner, exposure.server_entries(cluster, urls, ready)),
-        *zookeeper.objects(cluster, owner, settings, is_founded),
+        *zookeeper.objects(cluster, owner, settings, membership),
     ]
     if set(urls) >= set(cluster.broker_names):
         built += brokers.objects(cluster, owner, settings, urls, leaving, zookeeper_path)

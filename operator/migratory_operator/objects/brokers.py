@@ -65,10 +65,11 @@ def objects(
         "broker.json": json.dumps(config, indent=2) + "\n",
         **{f"url.{broker}": urls[broker] for broker in cluster.broker_names},
     }
-    # Brokers re-read "brokers", "leaving", "weights" and these limits while they run. A change of the rest replaces
-    # them.
+    # Brokers re-read "brokers", "leaving", "weights", ZooKeeper's servers and these limits while they run. A change of
+    # the rest replaces them.
     fixed = {key: value for key, value in config.items() if key != "leaving"}
     fixed["limits"] = {key: value for key, value in config["limits"].items() if key not in RELOADED_LIMITS}
+    fixed["zookeeper"] = {**config["zookeeper"], "servers": ""}
     common = digest({"broker.json": json.dumps({**fixed, "brokers": [], "weights": {}})})
     url_hashes = [digest({"url": urls[broker]})[:8] for broker in cluster.broker_names]
     stateful_set = _stateful_set(name, cluster, owner, {"common": common, "urls": ",".join(url_hashes)}, settings)

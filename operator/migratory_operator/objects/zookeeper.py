@@ -1,10 +1,16 @@
 """Builders of the objects of the ZooKeeper ensemble; pure.
 
 Members start in parallel, and their DNS names are published before they are ready: otherwise the ensemble would wait
-for its first member, which waits for a quorum. The size is immutable. A member's id is its ordinal + 1.
+for its first member, which waits for a quorum. A member's id is its ordinal + 1.
+
+The ConfigMap has, beside the members' configuration, three files that replace no pod: `members`, the members that a pod
+without data of its own knows at first; `reconfigure`, the change that the leader should make; and `founded`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from migratory_resources.cluster.kubernetes import KubernetesCluster
 from migratory_resources.cluster.process_config import ZOOKEEPER_LOG4J, zookeeper_config, zookeeper_tls_lines
@@ -34,6 +40,24 @@ Secret changes."""
 _JAVA_SECURITY = "networkaddress.cache.ttl=1\nnetworkaddress.cache.negative.ttl=0\n"
 
 
+@dataclass(frozen=True)
+class MemberInstructions:
+    """The files that tell members about their ensemble, beside their configuration."""
+
+    voters: Sequence[int] | None = None
+    """Ids of the voting members; None for the members of all pods that there may be."""
+    reconfiguration: tuple[int, Sequence[int]] | None = None
+    """The version of the ensemble's configuration from which the leader should change it, and the ids of the voting
+    members afterwards; None for no change."""
+    is_founded: bool = False
+    """True if the members have data, so that one without any lost it, or joins, and does not vote before it has
+    copied them."""
+
+
+ALL_MEMBERS = MemberInstructions()
+"""The instructions of members of whose ensemble nothing is known."""
+
+
 def servers(cluster: KubernetesCluster, owner: ResourceOwner) -> str:
     """Return ZooKeeper's connection string for the brokers, `host:port,…`: of the external ensemble if there is one,
     else of the cluster's own members."""
@@ -50,25 +74,29 @@ def clients_port(cluster: KubernetesCluster) -> int:
 
 
 def objects(
-    cluster: KubernetesCluster, owner: ResourceOwner, settings: OperatorSettings, is_founded: bool = False
+    cluster: KubernetesCluster, owner: ResourceOwner, settings: OperatorSettings, membership: MemberInstructions
 ) -> list[Object]:
     """Return the ensemble's ConfigMap, Service and StatefulSet, and a disruption budget if there are several members;
-    nothing with an external ensemble.
-
-    :param is_founded: whether the ConfigMap has the file `founded`, which keeps members without data from voting. It
-        is no reason to replace a pod.
-    """
+    nothing with an external ensemble."""
     if cluster.spec.zookeeper.external is not None:
         return []
     configuration = {
-        "zoo.cfg": _zoo_cfg(cluster, owner),
+        "zoo.cfg": _zoo_cfg(cluster, []),
         "log4j2.properties": ZOOKEEPER_LOG4J,
         "java.security": _JAVA_SECURITY,
     }
-    founded = {"founded": "true"} if is_founded else {}
+    # Members of an older image read all members here, and ours none: they are no part of what replaces pods.
+    members = {"zoo.cfg": _zoo_cfg(cluster, _hosts(cluster, owner))}
     name = names.zookeeper_name(owner.name)
     built = [
-        build_object("v1", "ConfigMap", name, names.ZOOKEEPER, owner, data=configuration | founded),
+        build_object(
+            "v1",
+            "ConfigMap",
+            name,
+            names.ZOOKEEPER,
+            owner,
+            data=configuration | members | _membership(cluster, owner, membership),
+        ),
         _service(name, owner, clients_port(cluster)),
         _stateful_set(name, cluster, owner, configuration, settings),
     ]
@@ -85,8 +113,29 @@ def _hosts(cluster: KubernetesCluster, owner: ResourceOwner) -> list[str]:
     ]
 
 
-def _zoo_cfg(cluster: KubernetesCluster, owner: ResourceOwner) -> str:
-    """Return the text of the members' configuration file, `zoo.cfg`, which is the same for all of them."""
+def _membership(cluster: KubernetesCluster, owner: ResourceOwner, membership: MemberInstructions) -> dict[str, str]:
+    """Return the files of the ConfigMap about the members of the ensemble, by name."""
+    present = set(range(1, cluster.spec.zookeeper.replicas + 1))
+    files = {"members": _server_lines(owner, present if membership.voters is None else present | {*membership.voters})}
+    if membership.reconfiguration is not None:
+        version, members = membership.reconfiguration
+        files["reconfigure"] = f"version={version:x}\n{_server_lines(owner, members)}"
+    if membership.is_founded:
+        files["founded"] = "true"
+    return files
+
+
+def _server_lines(owner: ResourceOwner, members: Iterable[int]) -> str:
+    """Return the lines of a ZooKeeper configuration that name these members, by id."""
+    name = names.zookeeper_name(owner.name)
+    hosts = {member: names.pod_host(f"{name}-{member - 1}", name, owner.namespace) for member in sorted(members)}
+    ports = f"{names.QUORUM_PORT}:{names.ELECTION_PORT}:participant"
+    return "".join(f"server.{member}={host}:{ports}\n" for member, host in hosts.items())
+
+
+def _zoo_cfg(cluster: KubernetesCluster, hosts: Sequence[str]) -> str:
+    """Return the text of the members' configuration file, `zoo.cfg`, which is the same for all of them, with the
+    members on these hosts."""
     extra_lines = [
         "autopurge.snapRetainCount=3",
         "autopurge.purgeInterval=1",
@@ -98,7 +147,7 @@ def _zoo_cfg(cluster: KubernetesCluster, owner: ResourceOwner) -> str:
         extra_lines.append("clientPortAddress=127.0.0.1")
         files = f"{_CERTIFICATES}/member.pem", f"{_CERTIFICATES}/ca.crt"
         extra_lines += zookeeper_tls_lines(names.ZOOKEEPER_TLS_PORT, *files)
-    members = [f"{host}:{names.QUORUM_PORT}:{names.ELECTION_PORT}" for host in _hosts(cluster, owner)]
+    members = [f"{host}:{names.QUORUM_PORT}:{names.ELECTION_PORT}" for host in hosts]
     return zookeeper_config("/data", names.ZOOKEEPER_PORT, extra_lines, members)
 
 
@@ -202,7 +251,8 @@ def _stateful_set(
     }
     if claims:
         spec["volumeClaimTemplates"] = claims
-        retention = {"whenDeleted": zookeeper.storage.when_deleted, "whenScaled": "Retain"}
+        # A member that left must not come back with what it knew: it would vote by an old configuration.
+        retention = {"whenDeleted": zookeeper.storage.when_deleted, "whenScaled": "Delete"}
         spec["persistentVolumeClaimRetentionPolicy"] = retention
     return build_object("apps/v1", "StatefulSet", name, names.ZOOKEEPER, owner, spec=spec)
 

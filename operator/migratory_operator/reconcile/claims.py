@@ -27,12 +27,12 @@ _RESIZE_ERRORS = ("ControllerResizeError", "NodeResizeError")
 
 
 def is_founded(cluster: KubernetesCluster, observed: ObservedCluster) -> bool:
-    """Return whether a majority of the members have a claim that is marked as one with data. Always False with one
-    member, which is its own majority, with an external ensemble, and with ephemeral storage, which has no claims."""
-    claims = _claims(cluster, observed)
-    replicas = cluster.spec.zookeeper.replicas
-    marked = sum(HAS_DATA in claim["metadata"].get("annotations", {}) for claim, _ in claims)
-    return replicas > 1 and marked > replicas // 2
+    """Return whether a majority of the voting members have a claim that is marked as one with data. Always False with
+    an external ensemble, and with ephemeral storage, which has no claims."""
+    ensemble = observed.ensemble
+    replicas = len(ensemble.members) if ensemble is not None else cluster.spec.zookeeper.replicas
+    marked = sum(HAS_DATA in claim["metadata"].get("annotations", {}) for claim, _ in _claims(cluster, observed))
+    return marked > replicas // 2
 
 
 def claim_changes(cluster: KubernetesCluster, observed: ObservedCluster) -> list[Object]:

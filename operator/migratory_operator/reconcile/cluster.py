@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from migratory_operator import names
-from migratory_operator.api.cluster_pods import BrokerStatusClient, member_modes
+from migratory_operator.api.cluster_pods import BrokerStatusClient, ensemble_configs, member_modes
 from migratory_operator.api.kubernetes import (
     CLAIM,
     CLUSTER,
@@ -125,11 +125,12 @@ class ClusterReconciler:
             pods=tuple(pods),
             claims=tuple(claims),
         )
-        pages, modes = await asyncio.gather(
+        pages, ensembles, modes = await asyncio.gather(
             self._brokers.pages(observed.pods_of(names.BROKER)),
+            ensemble_configs(observed.pods_of(names.ZOOKEEPER), self._settings.broker_secret),
             member_modes(outdated_members(observed), self._settings.broker_secret),
         )
-        return replace(observed, pages=pages, modes=modes)
+        return replace(observed, pages=pages, ensembles=ensembles, modes=modes)
 
     async def _apply(
         self, plan: ClusterPlan, observed: ObservedCluster

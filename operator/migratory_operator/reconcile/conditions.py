@@ -58,6 +58,9 @@ class ClusterProgress:
     """Fields and entries of lists that others added to the cluster's objects, as `kind name: path`."""
     data_loss: str
     """The problem of a cluster whose ZooKeeper lost its data; "" if there is none."""
+    resizing: str
+    """The present step of the ZooKeeper ensemble's resizing, or the reason why it waits; "" if the ensemble has its
+    size."""
     growing: str
     """The volumes of ZooKeeper's members that are smaller than requested; "" for none."""
     growth_error: str
@@ -173,6 +176,8 @@ def _progressing(cluster: KubernetesCluster, observed: ObservedCluster, progress
             return condition("Scaling", f"{name}: {status.get('replicas', 0)} pods exist, {replicas} desired")
         if status.get("readyReplicas", 0) < replicas:
             return condition("Starting", f"{name}: {status.get('readyReplicas', 0)} of {replicas} pods are ready")
+    if progress.resizing:
+        return condition("ZooKeeperResizing", progress.resizing)
     if progress.growing:
         return condition("VolumesGrowing", progress.growing)
     if observed.permanently_rejected:

@@ -30,6 +30,7 @@ from migratory_operator.reconcile.conditions import (
     is_being_created,
 )
 from migratory_operator.reconcile.differences import differs, foreign_fields
+from migratory_operator.reconcile.ensemble import EnsembleStep, next_ensemble_step
 from migratory_operator.reconcile.health import data_loss_problem, ready_brokers, zookeeper_data
 from migratory_operator.reconcile.observed import ObjectKey, ObservedCluster, key_of
 from migratory_operator.reconcile.pods import is_ready
@@ -83,14 +84,17 @@ def decide(observed: ObservedCluster, settings: OperatorSettings) -> ClusterPlan
         # Without the identity of the data, a loss of the data until the spec is valid again would go unnoticed.
         kept = {"zookeeper": observed.status["zookeeper"]} if "zookeeper" in observed.status else {}
         return _plan(observed, conditions, kept | _rollout_since(observed, UNKNOWN_ROLLOUT))
-    owner, step = observed.owner, next_scale_step(spec_cluster, observed)
+    ensemble = next_ensemble_step(spec_cluster, observed)
+    owner, step = observed.owner, next_scale_step(ensemble.cluster, observed)
     cluster = step.cluster
     urls = exposure.urls(cluster, owner, observed.services())
     ready = frozenset(ready_brokers(cluster, observed))
     path = zookeeper_path(cluster, observed)
     # Without the default path in it, the configuration is that of an older operator, and replaces no broker.
     own_path = None if path == default_zookeeper_path(owner) else path
-    built = desired(cluster, owner, settings, urls, ready, step.leaving, own_path, is_founded(cluster, observed))
+    built = desired(
+        cluster, owner, settings, urls, ready, step.leaving, own_path, _membership(ensemble, cluster, observed)
+    )
     wanted = [_keep_running(item, observed) for item in built if item["kind"] not in observed.missing_kinds]
     missing_urls = [broker for broker in cluster.broker_names if broker not in urls]
     apply = tuple(
@@ -116,10 +120,11 @@ def decide(observed: ObservedCluster, settings: OperatorSettings) -> ClusterPlan
         removal_blocker=step.blocked_by,
         changing=changing,
         rollout=rollout,
-        is_planned_step=since is not None or rollout.state == "rolling" or is_removing,
+        is_planned_step=since is not None or rollout.state == "rolling" or is_removing or bool(ensemble.message),
         unknown_fields=unknown_cluster_fields(observed.resource),
         foreign=_foreign(wanted, observed),
         data_loss=data_loss_problem(observed, zookeeper_data(observed)),
+        resizing=ensemble.message,
         growing=growing_claims(cluster, observed),
         growth_error=growth_error(cluster, observed),
     )
@@ -145,7 +150,7 @@ def decide(observed: ObservedCluster, settings: OperatorSettings) -> ClusterPlan
     plan = _plan(observed, conditions, details, events)
     is_settled = any(condition.type == "Ready" and condition.reason == ALL_READY for condition in conditions)
     requeue_after = 0.0 if is_settled else _REQUEUE_UNTIL_READY
-    if is_removing or rollout.state == "rolling":
+    if is_removing or ensemble.message or rollout.state == "rolling":
         requeue_after = _REQUEUE_FOR_PODS
     if missing_urls and apply:
         requeue_after = _REQUEUE_FOR_ADDRESSES
@@ -183,6 +188,15 @@ def _keep_running(item: Object, observed: ObservedCluster) -> Object:
     if key != ("StatefulSet", names.brokers_name(observed.owner.name)):
         return item
     return brokers.keep_config_hash(item, observed.objects.get(key))
+
+
+def _membership(
+    ensemble: EnsembleStep, cluster: KubernetesCluster, observed: ObservedCluster
+) -> zookeeper.MemberInstructions:
+    """Return what ZooKeeper's members are told about their ensemble."""
+    change = ensemble.reconfiguration
+    asked = None if change is None else (change.version, change.members)
+    return zookeeper.MemberInstructions(ensemble.voters, asked, is_founded(cluster, observed))
 
 
 def _foreign(wanted: Sequence[Object], observed: ObservedCluster) -> list[str]:

@@ -40,7 +40,7 @@ def broker_problem(cluster: KubernetesCluster, observed: ObservedCluster, exclud
     """
     wanted = cluster.broker_names
     others = [broker for broker in wanted if broker not in excluding]
-    if problem := _pod_problem(wanted, observed.pods_by_name(names.BROKER), observed.now, excluding):
+    if problem := pods_problem(wanted, observed.pods_by_name(names.BROKER), observed.now, excluding):
         return problem
     for broker in others:
         if (page := observed.pages.get(broker)) is None:
@@ -69,7 +69,7 @@ def ensemble_problem(cluster: KubernetesCluster, observed: ObservedCluster, excl
     here; `coordination_condition` says whether the brokers reach it.
     """
     members = observed.pods_by_name(names.ZOOKEEPER)
-    return _pod_problem(member_names(cluster, observed), members, observed.now, excluding)
+    return pods_problem(member_names(cluster, observed), members, observed.now, excluding)
 
 
 def member_names(cluster: KubernetesCluster, observed: ObservedCluster) -> tuple[str, ...]:
@@ -100,9 +100,13 @@ def coordination_condition(cluster: KubernetesCluster, observed: ObservedCluster
 
     zookeeper = cluster.spec.zookeeper
     if zookeeper.external is None:
-        ready = sum(is_ready(pod) for pod in observed.pods_of(names.ZOOKEEPER))
-        if ready < zookeeper.replicas // 2 + 1:
-            message = f"{ready} of {zookeeper.replicas} ZooKeeper members are ready: no quorum"
+        ensemble, pods = observed.ensemble, observed.pods_by_name(names.ZOOKEEPER)
+        # Members that join do not vote yet.
+        voters = ensemble.members if ensemble is not None else range(1, zookeeper.replicas + 1)
+        name = names.zookeeper_name(observed.owner.name)
+        ready = sum(is_ready(pods[pod]) for member in voters if (pod := f"{name}-{member - 1}") in pods)
+        if ready < len(voters) // 2 + 1:
+            message = f"{ready} of {len(voters)} ZooKeeper members are ready: no quorum"
             return condition("False", "NoQuorum", message)
     if not observed.pages:
         return condition("Unknown", "NoBrokerAnswers", "no broker answers yet")
@@ -164,7 +168,7 @@ def _page_problem(page: BrokerStatusPage) -> str:
     return "" if page.ready else "does not accept clients"
 
 
-def _pod_problem(wanted: Sequence[str], pods: Mapping[str, Object], now: datetime, excluding: Set[str]) -> str:
+def pods_problem(wanted: Sequence[str], pods: Mapping[str, Object], now: datetime, excluding: Set[str]) -> str:
     """Return the first problem of these pods, "" if there is none: a pod that is not in `wanted`, or a wanted one that
     is missing, terminating, not ready or not available for long enough. Pods in `excluding` are not checked."""
     for name in sorted(pods):

@@ -9,6 +9,7 @@ from datetime import datetime
 
 from migratory_operator import names
 from migratory_operator.api.broker_status import BrokerStatusPage
+from migratory_operator.api.ensemble import EnsembleConfig
 from migratory_operator.names import Object, ResourceOwner
 
 ObjectKey = tuple[str, str]
@@ -38,6 +39,8 @@ class ObservedCluster:
     """Volume claims with the labels of the cluster's ZooKeeper members. The StatefulSet makes and owns them."""
     pages: Mapping[str, BrokerStatusPage] = field(default_factory=dict)
     """Status pages of the brokers that answered, by pod name."""
+    ensembles: Mapping[str, EnsembleConfig] = field(default_factory=dict)
+    """The ensemble's configuration as ZooKeeper members report it, by pod name; only of those that serve."""
     modes: Mapping[str, str] = field(default_factory=dict)
     """Modes (leader, follower or standalone) of the ZooKeeper members of an old revision that answered, by pod name."""
 
@@ -62,6 +65,17 @@ class ObservedCluster:
         """The names of the brokers that are on at least one member list. Only the lists of topic groups that are
         coordinated by a broker which answered are known."""
         return frozenset[str]().union(*(page.listed for page in self.pages.values()))
+
+    @property
+    def ensemble(self) -> EnsembleConfig | None:
+        """The newest configuration of the ZooKeeper ensemble that members report, if a majority of its voting members
+        report it; else None."""
+        newest = max(self.ensembles.values(), key=lambda config: config.version, default=None)
+        if newest is None:
+            return None
+        name = names.zookeeper_name(self.owner.name)
+        agreeing = sum(self.ensembles.get(f"{name}-{member - 1}") == newest for member in newest.members)
+        return newest if agreeing > len(newest.members) // 2 else None
 
     def pods_of(self, component: str) -> list[Object]:
         """Return the pods of a component, which is `broker` or `zookeeper`."""

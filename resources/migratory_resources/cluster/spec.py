@@ -79,7 +79,7 @@ class BrokersSpec(ResourceModel):
 class ZooKeeperSpec(ResourceModel):
     """The ZooKeeper ensemble: `spec.zookeeper`."""
 
-    replicas: Annotated[int, OneOf((1, 3, 5))] = Field(default=3, description="Members of the ensemble; immutable")
+    replicas: Annotated[int, OneOf((1, 3, 5))] = Field(default=3, description="Members of the ensemble")
     session_timeout: Annotated[float, Duration("1s", "1m")] = Field(
         default=4.0, description="Time after which ZooKeeper declares a silent broker dead"
     )

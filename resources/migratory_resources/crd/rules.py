@@ -149,7 +149,6 @@ SPEC_RULES: Mapping[type[BaseModel], Sequence[Schema]] = {
         _immutable("className", optional=True),
     ],
     KubernetesZooKeeperSpec: [
-        _immutable("replicas"),
         _immutable("external", optional=True),
         _immutable("chroot", optional=True),
         rule("!has(self.chroot) || has(self.external)", "chroot requires external", "chroot"),

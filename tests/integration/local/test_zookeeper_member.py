@@ -31,6 +31,10 @@ def ensemble(tmp_path: Path) -> Iterator[ZooKeeperEnsemble]:
         (lib / jar.name).symlink_to(jar)
     made = ZooKeeperEnsemble(tmp_path / "zookeeper", 3)
     for member in made.members:
+        # As the operator writes them: the members in a file of their own.
+        lines = (member.folder / "zoo.cfg").read_text().splitlines()
+        servers = [line for line in lines if line.startswith("server.")]
+        (member.folder / "members").write_text("".join(f"{line}:participant\n" for line in servers))
         environment = {
             "PATH": f"{find_java().executable.parent}:{os.environ['PATH']}",
             "POD_NAME": f"quotes-{member.name}",

@@ -41,11 +41,14 @@ class Session:
             await asyncio.sleep(0.01)
         return result
 
+    def sessions(self) -> list[events.ZkSession]:
+        return [event for event in self.events if isinstance(event, events.ZkSession)]
+
     async def state(self, state: str) -> events.ZkSession:
         """Wait until the last reported state is `state`, and return the event that reported it."""
 
         def find() -> events.ZkSession | None:
-            sessions = [event for event in self.events if isinstance(event, events.ZkSession)]
+            sessions = self.sessions()
             return sessions[-1] if sessions and sessions[-1].state == state else None
 
         return await self.until(find)  # type: ignore[no-any-return]
@@ -197,6 +200,25 @@ async def test_a_session_that_expired_on_an_open_connection_is_replaced(session:
     assert session.zookeeper._client is not ended
     assert (await session.commit(events.ZkCreate("/other", b"", ephemeral=True))).outcome == "ok"
     assert (await session.get("/other")).node == events.ZkNode(b"", 0, again.session)
+
+
+async def test_changed_servers_are_used_for_the_next_connection(zookeepers: Any) -> None:
+    """The only member that a client knows leaves the ensemble, after the client has been told the others."""
+    first = zookeepers.members[0]
+    made = Session(first.address, "/migratory/servers")
+    made.zookeeper.start()
+    connected = await made.state("connected")
+    made.zookeeper.set_servers(zookeepers.servers)
+    assert (await made.get("/")).outcome == "ok"
+    zookeepers.kill(first)
+    try:
+        wanted = [("connected", connected.session), ("suspended", 0), ("connected", connected.session)]
+        await made.until(lambda: [(one.state, one.session) for one in made.sessions()] == wanted)
+        assert (await made.get("/")).outcome == "ok"
+    finally:
+        first.process.start()
+        await asyncio.to_thread(zookeepers.wait_ready)
+        assert await made.zookeeper.stop(10)
 
 
 async def test_creating_the_root_is_retried_without_an_answer(zookeepers: Any) -> None:

@@ -195,7 +195,7 @@ def test_claims_are_deleted_or_retained_with_the_cluster(retention: str) -> None
     key = MEMBER_SET
     changed = {key_of(item): item for item in decide(observed, SETTINGS).apply}
     policy = changed.get(key, observed.objects[key])["spec"]["persistentVolumeClaimRetentionPolicy"]
-    assert policy == {"whenDeleted": retention, "whenScaled": "Retain"}
+    assert policy == {"whenDeleted": retention, "whenScaled": "Delete"}
     assert (key in changed) == (retention == "Retain")
     if key in changed:
         assert config_hash(changed[key]) == config_hash(observed.objects[key])

@@ -32,7 +32,7 @@ class File:
 
     def write(self, brokers: list[str], **fields: Any) -> None:
         """Replace the file in one step, as Kubernetes does."""
-        config = {"cluster": "quotes", "brokers": brokers, "zookeeper": {"servers": "zk:2181"}, **fields}
+        config = {"cluster": "quotes", "brokers": brokers, "zookeeper": {"servers": "zk:2181"}} | fields
         fresh = self.path.with_suffix(".new")
         fresh.write_text(json.dumps(config))
         fresh.rename(self.path)
@@ -45,6 +45,19 @@ class File:
 @pytest.fixture
 def file(tmp_path: Path, log: Any) -> File:
     return File(tmp_path / "broker.json", log)
+
+
+def test_changed_servers_of_zookeeper_are_applied_unless_their_chroot_changes(file: File, log: Any) -> None:
+    applied: list[str] = []
+    reloader = ConfigReloader(
+        file.path, load(file.path), "a", log, lambda config: applied.append(config.zookeeper.servers)
+    )
+    for servers in ("zk:2181,zk2:2181", "zk2:2181/other"):
+        file.write(THREE, zookeeper={"servers": servers})
+        reloader.tick(file.now)
+        file.now += CHECK_INTERVAL
+    assert applied == ["zk:2181,zk2:2181"]
+    assert log.events() == ["configuration_needs_restart"]
 
 
 def test_the_reloader_applies_a_changed_broker_list_once(file: File) -> None:
