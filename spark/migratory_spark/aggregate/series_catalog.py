@@ -19,6 +19,8 @@ from migratory_spark.metrics import (
     CLIENTS,
     LABELS,
     PROCESS_START,
+    PUBLISH,
+    PUBLISH_ERRORS,
     SQUARED,
     counters,
     family,
@@ -40,6 +42,8 @@ class SeriesGroup:
     and its counter of squares if they have the same observations as its infinite bucket. It is NO_LAYOUT for other
     series, for a bucket that appeared or vanished when another release of the exporter started, and for all series of a
     histogram without the infinite bucket.
+
+    `unpaired` is True for publications of an exporter that counts only acknowledged or only failed ones.
     """
 
     metric: str
@@ -49,6 +53,7 @@ class SeriesGroup:
     layout: int
     reason: str
     receipt: str
+    unpaired: bool = False
 
     @property
     def has_bounds(self) -> bool:
@@ -235,6 +240,7 @@ def build_catalog(series: Iterable[SeriesStats], start_ms: int) -> SeriesCatalog
         _siblings(stats): stats for stats in series if stats.metric.endswith("_created") and stats.first is not None
     }
     processes = _Processes(series)
+    unpaired = _unpaired(series, processes)
     entries = []
     for stats in series:
         labels = stats.labels
@@ -246,6 +252,7 @@ def build_catalog(series: Iterable[SeriesStats], start_ms: int) -> SeriesCatalog
             layout_of.get(stats.series, NO_LAYOUT),
             labels.get("reason", ""),
             labels.get("receipt", ""),
+            stats.series in unpaired,
         )
         evidence = None
         if is_counter(stats.metric) and not shows_start(stats.metric):
@@ -290,6 +297,28 @@ class _Processes:
         is none."""
         candidates = self._by_address.get(_address(labels), ())
         return next((stats for stats in candidates if stats.labels.items() <= labels.items()), None)
+
+
+def _unpaired(series: Sequence[SeriesStats], processes: _Processes) -> set[int]:
+    """Return the fingerprints of the series that count publications of an exporter of which only acknowledged or only
+    failed publications were scraped. Series of histograms of acknowledged ones are among them.
+
+    An exporter is known by the start of its process, else by its address and the label `cluster`.
+    """
+    by_exporter: dict[Key, dict[str, list[int]]] = {}
+    for stats in series:
+        counted = family(stats.metric) if family(stats.metric) == PUBLISH else stats.metric
+        if counted in (PUBLISH, PUBLISH_ERRORS) and stats.samples:
+            start = processes.start_of(stats.labels)
+            exporter = (*_address(stats.labels), stats.labels.get("cluster", "")) if start is None else (start.series,)
+            by_exporter.setdefault(exporter, {}).setdefault(counted, []).append(stats.series)
+    return {
+        fingerprint
+        for counted_series in by_exporter.values()
+        if len(counted_series) == 1
+        for fingerprints in counted_series.values()
+        for fingerprint in fingerprints
+    }
 
 
 def _address(labels: dict[str, str]) -> Key:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from decimal import Decimal
 
 from migratory_resources.objectives import Objective
 
@@ -41,8 +42,8 @@ class EventCounts:
     """Good and total events of an objective in an interval. If nothing can be counted, both are None and `reason` says
     why; otherwise `reason` is a note, or "".
 
-    `doubtful` of the good events may have been bad. `possible` of the events that are not counted as good may have been
-    good.
+    `doubtful` of the good events may have been bad, for which `doubt` is the reason ("… of them" precedes it).
+    `possible` of the events that are not counted as good may have been good.
     """
 
     good: int | None
@@ -50,6 +51,7 @@ class EventCounts:
     reason: str = ""
     doubtful: int = 0
     possible: int = 0
+    doubt: str = "were neither seen to arrive nor counted as lost"
 
 
 EventCounter = Callable[[Interval], EventCounts]
@@ -93,7 +95,7 @@ def event_counter(objective: Objective, observations: Observations, scrape_inter
         case "delivery":
             return lambda interval: _delivery(objective, observations, interval, scrape_interval_ms)
         case "availability":
-            return lambda interval: publish_events(observations, interval)
+            return lambda interval: _availability(objective, observations, interval)
 
 
 def _within_threshold(
@@ -230,6 +232,32 @@ def _delivery(
     unseen = expected - observations.count(metrics.RECEIVED, interval=interval) - wrong["lost"]
     on_their_way = expected / (interval[1] - interval[0]) * ALLOWED_INTERVALS * (scrape_interval_ms or 0)
     return EventCounts(good, expected, note, max(0, unseen) if unseen > on_their_way else 0)
+
+
+def _availability(objective: Objective, observations: Observations, interval: Interval) -> EventCounts:
+    """Return the counts of an objective of type `availability`: publications, of which the acknowledged ones are good.
+
+    Some exporters may count only one of both (`SeriesGroup.unpaired`). How many publications failed for an exporter of
+    acknowledged ones alone is unknown: all of them are doubtful. An exporter of failed ones alone may have any number
+    of acknowledged ones: nothing can be counted if the target is missed with its failures, unless it is 100%.
+    """
+    counts = publish_events(observations, interval)
+    if counts.good is None or counts.total is None:
+        return counts
+    failed_alone = observations.count(metrics.PUBLISH_ERRORS, _is_unpaired, interval)
+    if failed_alone and objective.target < 100 and Decimal(counts.good) * 100 < objective.target * counts.total:
+        return EventCounts(
+            None, None, f"{failed_alone} failed publications are of exporters that count no acknowledged ones"
+        )
+    return replace(
+        counts,
+        doubtful=observations.count(f"{metrics.PUBLISH}_count", _is_unpaired, interval),
+        doubt="are of exporters that count no failed publications",
+    )
+
+
+def _is_unpaired(group: SeriesGroup) -> bool:
+    return group.unpaired
 
 
 def publish_events(observations: Observations, interval: Interval) -> EventCounts:

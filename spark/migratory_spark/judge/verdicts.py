@@ -117,7 +117,7 @@ def _verdict(objective: Objective, counts: EventCounts, coverage: ScrapeCoverage
     if not meets(objective.target, good, total):
         return "insufficient", f"{counts.possible} more of them may have been good: {counts.reason}"
     if counts.doubtful and not meets(objective.target, max(0, good - counts.doubtful), total):
-        doubt = f"{counts.doubtful} of them were neither seen to arrive nor counted as lost"
+        doubt = f"{counts.doubtful} of them {counts.doubt}"
         return "insufficient", "; ".join(filter(None, (doubt, counts.reason)))
     if allowed and total < (needed := math.ceil(1 / allowed)):
         return "insufficient", f"{total} events; {needed} are needed to show {objective.target}%"

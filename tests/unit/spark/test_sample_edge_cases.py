@@ -167,6 +167,25 @@ def test_deliveries_outside_all_buckets_count_in_the_total() -> None:
     assert judged(both, FAST) == [("insufficient", 1000, 2000)]
 
 
+@pytest.mark.parametrize("share", [{}, {"0.1": 0.8, "0.25": 0.8}])
+def test_slices_have_deliveries_outside_all_buckets(share: dict[str, float]) -> None:
+    """A slice with deliveries in no bucket is not met without them: of an exporter whose infinite bucket, or whose
+    buckets all, were dropped."""
+    complete = steadily(range(101), {"0.25": 1.0, "+Inf": 1.0})
+    outside = steadily(range(101), share, instance="w2")
+    assert judged(complete, STEADY) == [("met", 10, 10)]
+    (steady,) = plain_report([*complete, *outside], 0, 100, [STEADY])["objectives"]
+    assert (steady["verdict"], steady["good"], steady["total"], steady["possibly_good"]) == ("insufficient", 0, 10, 10)
+    assert "some deliveries are in no bucket and count as above" in steady["reason"]
+    # A hundredth of the deliveries is outside: the others decide.
+    few = [(metric, labels, at, value / 200) for metric, labels, at, value in outside]
+    assert judged([*complete, *few], STEADY) == [("met", 10, 10)]
+    # Deliveries that the objective does not judge change nothing.
+    replayed = steadily(range(101), share, instance="w2", phase="replayed")
+    estimated = steadily(range(101), share, instance="w2", clock="estimated")
+    assert judged([*complete, *replayed, *estimated], STEADY) == [("met", 10, 10)]
+
+
 def test_threshold_that_loses_its_bound_in_the_window_is_insufficient() -> None:
     """An objective whose threshold is a bucket's bound only in the first half of the window is insufficient: later
     deliveries may be good or bad."""
@@ -175,6 +194,65 @@ def test_threshold_that_loses_its_bound_in_the_window_is_insufficient() -> None:
         *steadily(range(51, 101), {"0.1": 0.5, "0.5": 1.0, "+Inf": 1.0}),
     ]
     assert judged(samples, FAST) == [("insufficient", 500, 1000)]
+
+
+# Publications
+
+
+SERVED = objective(type="availability", target="99.9")
+SERVING = objective(name="serving", type="availability", target="90", slices={"length": "10s", "share": "99"})
+
+
+def publications(acknowledged: int | None, failed: int | None, **labels: str) -> list[Sample]:
+    """Return samples of an exporter of this many acknowledged and failed publications a second, for 100 s. With None
+    the exporter does not count them."""
+    every = {**LABELS, **labels}
+    counts = {"migratory_publish_seconds_count": acknowledged, "migratory_publish_errors_total": failed}
+    return [
+        (metric, every, second * 1000, float(second * count))
+        for second in range(101)
+        for metric, count in counts.items()
+        if count is not None
+    ]
+
+
+def test_exporters_that_do_not_count_failures_do_not_show_availability() -> None:
+    both = publications(90, 0)
+    assert judged(both, SERVED, SERVING) == [("met", 9000, 9000), ("met", 10, 10)]
+    alone = publications(10, None, instance="w2")
+    assert judged(alone, SERVED, SERVING) == [("insufficient", 1000, 1000), ("insufficient", 0, 10)]
+    served, serving = plain_report([*both, *alone], 0, 100, [SERVED, SERVING])["objectives"]
+    assert (served["verdict"], served["good"], served["total"]) == ("insufficient", 10_000, 10_000)
+    assert "1000 of them are of exporters that count no failed publications" in served["reason"]
+    assert (serving["verdict"], serving["possibly_good"]) == ("insufficient", 10)
+    # Not where the others decide.
+    assert judged([*publications(100_000, 0), *alone], SERVED)[0][0] == "met"
+    assert judged([*publications(90, 10), *alone], SERVED)[0][0] == "missed"
+
+
+def test_exporters_that_count_failures_alone_do_not_make_a_miss() -> None:
+    both, alone = publications(99, 0), publications(None, 1, instance="w2")
+    served, serving = plain_report([*both, *alone], 0, 100, [SERVED, SERVING])["objectives"]
+    assert (served["verdict"], served["good"], served["total"]) == ("insufficient", None, None)
+    assert "100 failed publications are of exporters that count no acknowledged ones" in served["reason"]
+    assert serving["verdict"] == "met"  # exactly 99% of each slice
+    two = publications(None, 2, instance="w2")
+    assert judged([*both, *two], SERVING) == [("insufficient", 0, 10)]
+    # A failure is one, however many publications there were.
+    assert judged([*both, *alone], SERVED.model_copy(update={"target": 100}))[0][0] == "missed"
+    # A target that is met with the failures is met in any case.
+    assert judged([*publications(100_000, 0), *alone], SERVED)[0][0] == "met"
+
+
+def test_exporters_at_one_address_are_told_apart_by_their_process() -> None:
+    """Two clusters have exporters at equal addresses, of which one counts both and the other acknowledged publications
+    only."""
+    samples = []
+    for region, counts in (("eu", (90, 0)), ("us", (90, None))):
+        samples += publications(*counts, region=region)
+        start = {"job": LABELS["job"], "instance": LABELS["instance"], "region": region}
+        samples += [("process_start_time_seconds", start, second * 1000, -5.0) for second in range(101)]
+    assert judged(samples, SERVED) == [("insufficient", 18_000, 18_000)]
 
 
 # Counters

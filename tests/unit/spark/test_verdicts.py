@@ -29,7 +29,7 @@ Rows = dict[SeriesGroup, list[Any]]
 
 
 def group(metric: str, layout: int = NO_LAYOUT, **labels: str) -> SeriesGroup:
-    every = dict.fromkeys(("broker", "clock", "phase", "reason", "receipt"), "") | labels
+    every: dict[str, Any] = dict.fromkeys(("broker", "clock", "phase", "reason", "receipt"), "") | labels
     return SeriesGroup(metric=metric, layout=layout, **every)
 
 
