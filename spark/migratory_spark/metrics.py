@@ -3,6 +3,7 @@ exporter, whether it is a counter, and whether its value is a start time."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 LATENCY = "migratory_delivery_latency_seconds"
@@ -49,7 +50,9 @@ SHARED = ("up", PROCESS_START)
 
 Role = Literal["clients", "publishers", "brokers"]
 
-_PARTS = ("_total", "_bucket", "_count", "_sum")
+HISTOGRAM_PARTS = ("_bucket", "_sum", "_count")
+"""Endings of the series of a histogram in the classic form."""
+_PARTS = ("_total", *HISTOGRAM_PARTS)
 
 
 def role_of(metric: str) -> Role | None:
@@ -79,8 +82,14 @@ def family(metric: str) -> str:
 
 def counters() -> list[str]:
     """Return the names of all metrics that a report reads and that only rise, including the parts of histograms."""
-    parts = [f"{histogram}{part}" for histogram in HISTOGRAMS for part in ("_bucket", "_sum", "_count")]
+    parts = [f"{histogram}{part}" for histogram in HISTOGRAMS for part in HISTOGRAM_PARTS]
     return [*COUNTERS, *SQUARES.values(), *parts]
+
+
+def with_native(names: Iterable[str]) -> set[str]:
+    """Return the names, and those of the native histograms of which they are parts in the classic form."""
+    every = set(names)
+    return every | {histogram for histogram in HISTOGRAMS if every & {f"{histogram}{part}" for part in HISTOGRAM_PARTS}}
 
 
 def created() -> list[str]:

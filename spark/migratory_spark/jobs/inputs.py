@@ -25,7 +25,9 @@ _RECORDER_DELAY = 10.0
 """Seconds after which a sample is in a file of the recorder, which writes every 5 s."""
 _TASK_SAMPLES = 2_500_000
 """Samples that one task reads from a server, about. With fewer, decoding labels would be most of the work."""
-_RESERVED = ("url", "matchers", "start", "end", "shape", "columns", "whenEmpty", "dropLabels")
+_NATIVE_SAMPLES = 250
+"""Samples in the classic form of one native histogram, about: the bounds of the product's exporters."""
+_RESERVED = ("url", "matchers", "start", "end", "shape", "columns", "whenEmpty", "dropLabels", "histograms")
 _USE_PROMETHEUS = (
     "where a Prometheus keeps the metrics, as `migratory up` has it when one is on PATH (it prints a line `Metrics`), "
     "ask that: --prometheus URL"
@@ -95,8 +97,9 @@ class PrometheusServers:
 
     @property
     def _metrics(self) -> list[str]:
-        """The sorted names of the metrics that a report reads and that only this product exports."""
-        return sorted(set(metrics.all_metrics()) - set(metrics.SHARED))
+        """The sorted names of the metrics that a report reads and that only this product exports, histograms in the
+        classic form and as native ones."""
+        return sorted(metrics.with_native(metrics.all_metrics()) - set(metrics.SHARED))
 
     @property
     def _cluster_matcher(self) -> str:
@@ -125,6 +128,7 @@ class PrometheusServers:
             "end": _seconds(self.end_ms + 1),
             "columns": "metric,labels,timestamp,value,series" + (",source" if with_source else ""),
             "whenEmpty": "allow",
+            "histograms": "classic",
             **self.settings,
         }
 
@@ -174,18 +178,22 @@ class PrometheusServers:
         """Return the servers' samples of the cluster (without one: of all), and those of metrics without the label
         `cluster`, as a source for a report.
 
-        Ask the servers for the number of samples, from which the length of a task's interval follows unless the
-        settings have the option `partition`. Raises OptionError if the window has too many partitions.
+        Native histograms are read in the classic form. Ask the servers for the number of samples, from which the length
+        of a task's interval follows unless the settings have the option `partition`. Raises OptionError if the window
+        has too many partitions.
         """
         from migratory_spark.prometheus import partitions, preflight
         from migratory_spark.prometheus.options import parse_options
         from migratory_spark.read.samples import prometheus_source
 
         options = parse_options(self.options)
-        selectors = " ".join(f"{name}{{{self._cluster_matcher}}}" for name in self._metrics)
-        samples = preflight.count_samples(
-            parse_options({**self.options, "matchers": f"{selectors} {' '.join(metrics.SHARED)}"})
+        selectors = {name: f"{name}{{{self._cluster_matcher}}}" for name in self._metrics}
+        native = [selectors.pop(name) for name in metrics.HISTOGRAMS]
+        numbers, histograms = (
+            preflight.count_samples(parse_options({**self.options, "matchers": " ".join(each)}))
+            for each in ((*selectors.values(), *metrics.SHARED), native)
         )
+        samples = None if numbers is None or histograms is None else numbers + histograms * _NATIVE_SAMPLES
         start_ms, end_ms = preflight.window(options)
         length = options.partition_ms
         if length is None and samples is not None:

@@ -15,6 +15,7 @@ from pyspark.sql.types import (
     ArrayType,
     DataType,
     DoubleType,
+    IntegerType,
     LongType,
     MapType,
     StringType,
@@ -23,11 +24,24 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from migratory_spark.prometheus.blocks import SampleBlock
-from migratory_spark.prometheus.options import SERIES, SOURCE, TIME, Shape
+from migratory_spark.prometheus.blocks import Objects, SampleBlock
+from migratory_spark.prometheus.native_histogram import NativeHistogram
+from migratory_spark.prometheus.options import HISTOGRAM, SERIES, SOURCE, TIME, Shape
 
 _ROWS = 50_000
 """Samples of one batch: about 15 MB with labels."""
+_BUCKET = StructType(
+    [StructField(name, DoubleType(), nullable=False) for name in ("lower", "upper", "count")],
+)
+_HISTOGRAM_TYPE = StructType(
+    [
+        StructField("schema", IntegerType(), nullable=False),
+        StructField("reset_hint", StringType(), nullable=False),
+        *(StructField(name, DoubleType(), nullable=False) for name in ("count", "sum", "zero_threshold", "zero_count")),
+        StructField("custom_bounds", ArrayType(DoubleType(), containsNull=False), nullable=False),
+        StructField("buckets", ArrayType(_BUCKET, containsNull=False), nullable=False),
+    ]
+)
 _TYPES: dict[str, DataType] = {
     "metric": StringType(),
     "labels": MapType(StringType(), StringType()),
@@ -36,14 +50,18 @@ _TYPES: dict[str, DataType] = {
     "timestamps": ArrayType(LongType(), containsNull=False),
     "values": ArrayType(DoubleType(), containsNull=False),
     TIME: TimestampType(),
+    HISTOGRAM: _HISTOGRAM_TYPE,
     SERIES: LongType(),
     SOURCE: StringType(),
 }
 
 
 def spark_schema(columns: Iterable[str], label_columns: Iterable[str] = ()) -> StructType:
-    """Return the Spark schema of these columns, in this order, and of those of labels, which may be null."""
-    fields = [StructField(name, _TYPES[name], nullable=False) for name in columns]
+    """Return the Spark schema of these columns, in this order, and of those of labels, which may be null. With native
+    histograms, either these or the values are null."""
+    names = list(columns)
+    may_be_null = {HISTOGRAM, "value"} if HISTOGRAM in names else set()
+    fields = [StructField(name, _TYPES[name], nullable=name in may_be_null) for name in names]
     return StructType(fields + [StructField(label, StringType()) for label in label_columns])
 
 
@@ -73,6 +91,11 @@ class ArrowBatches:
             columns = {name: array.take(chosen) for name, array in series.items()}
             columns["timestamp"] = pa.array(block.times[rows])
             columns["value"] = pa.array(block.values[rows])
+            if HISTOGRAM in self._schema.names:
+                every = np.full(len(block), None) if block.histograms is None else block.histograms
+                histograms = every[rows]
+                columns["value"] = pa.array(block.values[rows], mask=histograms.astype(bool), from_pandas=False)
+                columns[HISTOGRAM] = _histogram_array(histograms, self._schema.field(HISTOGRAM).type)
             if TIME in self._schema.names:
                 columns[TIME] = pa.array(block.times[rows], pa.timestamp("ms", "UTC")).cast(
                     self._schema.field(TIME).type
@@ -109,3 +132,34 @@ class ArrowBatches:
 
     def _batch(self, columns: dict[str, pa.Array]) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays([columns[name] for name in self._schema.names], schema=self._schema)
+
+
+def _histogram_array(histograms: Objects, kind: pa.StructType) -> pa.StructArray:
+    """Return native histograms as an array of structs, null for None."""
+    missing = np.array([each is None for each in histograms], bool)
+    there: list[NativeHistogram] = [each for each in histograms if each is not None]
+    buckets = [each.buckets for each in there]
+    bucket_type = kind.field("buckets").type
+    lower, upper, counts = (
+        np.concatenate([np.empty(0), *(of_histogram[part] for of_histogram in buckets)]) for part in range(3)
+    )
+    columns = {
+        "schema": pa.array([each.layout.schema for each in there], pa.int32()),
+        "reset_hint": pa.array([each.reset_hint for each in there], pa.string()),
+        "count": pa.array([each.count for each in there], pa.float64()),
+        "sum": pa.array([each.sum for each in there], pa.float64()),
+        "zero_threshold": pa.array([each.layout.zero_threshold for each in there], pa.float64()),
+        "zero_count": pa.array([each.zero_count for each in there], pa.float64()),
+        "custom_bounds": pa.array(
+            [np.array(each.layout.custom_bounds) for each in there], kind.field("custom_bounds").type
+        ),
+        "buckets": pa.ListArray.from_arrays(
+            pa.array(np.cumsum([0, *(len(of_histogram[0]) for of_histogram in buckets)]), pa.int32()),
+            pa.StructArray.from_arrays([pa.array(part) for part in (lower, upper, counts)],
+                                       fields=list(bucket_type.value_type)),
+            type=bucket_type,
+        ),
+    }  # fmt: skip
+    whole = pa.StructArray.from_arrays([columns[field.name] for field in kind], fields=list(kind))
+    # The row of each histogram, null where there is none.
+    return whole.take(pa.array(np.cumsum(~missing) - 1, pa.int64(), mask=missing))

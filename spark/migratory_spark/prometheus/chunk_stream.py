@@ -1,4 +1,4 @@
-"""Parses streamed responses of remote read: frames of XOR chunks to blocks of samples. Pure: bytes in, blocks out.
+"""Parses streamed responses of remote read: frames of chunks to blocks of samples. Pure: bytes in, blocks out.
 
 A frame is a length, a CRC and a `ChunkedReadResponse`. Series come sorted, one per frame, a long one in several frames.
 The CRC must be checked: a server that fails in the middle of a response writes the error's text behind the frames.
@@ -12,10 +12,11 @@ from collections.abc import Iterable, Iterator
 import google_crc32c
 import numpy as np
 
-from migratory_spark.prometheus import xor
-from migratory_spark.prometheus.blocks import SampleBlock, decode_labels
+from migratory_spark.prometheus import histogram_chunk, xor
+from migratory_spark.prometheus.blocks import Float64, Int64, Objects, SampleBlock, decode_labels
 from migratory_spark.prometheus.errors import excerpt
-from migratory_spark.prometheus.protobuf import BadProtobuf, field
+from migratory_spark.prometheus.native_histogram import BadHistogram
+from migratory_spark.prometheus.protobuf import BadProtobuf, NotSupported, field
 
 CHUNKS = 2000
 """Chunks that are decoded together, usually 240,000 samples: many enough for NumPy, few enough for the CPU's cache."""
@@ -23,8 +24,12 @@ CHUNKS = 2000
 _MAX_FRAME_BYTES = 1 << 28
 """Bytes of the largest frame that is accepted; servers write about 1 MiB."""
 _XOR = 1
+_KINDS = (_XOR, histogram_chunk.INTEGER, histogram_chunk.FLOAT)
 _TIME_TAGS = b"\x08\x10"
 """Tags of a chunk's first and last time."""
+
+_Chunk = tuple[int, bytes]
+"""Kind and data of a chunk."""
 
 
 def frames(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -91,7 +96,7 @@ class _ChunkGroup:
     """Several series with their chunks, which are decoded together."""
 
     def __init__(self) -> None:
-        self.chunks: list[bytes] = []
+        self.chunks: list[_Chunk] = []
         self.keys: list[bytes] = []
         self._per_series: list[int] = []
 
@@ -100,7 +105,7 @@ class _ChunkGroup:
         """The encoded labels of the last series, None if there is none."""
         return self.keys[-1] if self.keys else None
 
-    def add(self, key: bytes, chunks: list[bytes]) -> None:
+    def add(self, key: bytes, chunks: list[_Chunk]) -> None:
         """Add chunks of the series with the encoded labels `key`: of the last series again, or of a new one."""
         if key != self.last:
             self.keys.append(key)
@@ -111,18 +116,37 @@ class _ChunkGroup:
     def block(self) -> SampleBlock:
         """Decode all chunks, and return the series and samples as one block. Raises BadProtobuf."""
         try:
-            times, values, per_chunk = xor.decode(self.chunks)
-        except xor.BadChunk as error:
+            times, values, per_chunk, histograms = _decode(self.chunks)
+        except (xor.BadChunk, BadHistogram) as error:
             raise BadProtobuf(str(error)) from error
         series = [decode_labels(key) for key in self.keys]
         ends = np.cumsum(np.array(self._per_series, np.int64))
         running = np.concatenate(([0], np.cumsum(per_chunk)))
         counts = np.diff(running[ends], prepend=0)
-        return SampleBlock(series, counts, times, values)
+        return SampleBlock(series, counts, times, values, histograms=histograms)
 
 
-def _parse_response(message: bytes) -> Iterator[tuple[bytes, list[bytes]]]:
-    """Yield encoded labels and XOR chunks of each series in a `ChunkedReadResponse`. Raises BadProtobuf."""
+def _decode(chunks: list[_Chunk]) -> tuple[Int64, Float64, Int64, Objects | None]:
+    """Return the time stamps (ms since 1970) and values of all chunks, one chunk after another, the number of samples
+    of each chunk, and the native histograms, None if there are none. Raises BadChunk and BadHistogram."""
+    if all(kind == _XOR for kind, _ in chunks):
+        return *xor.decode([data for _, data in chunks]), None
+    times, values, counts = xor.decode([data for kind, data in chunks if kind == _XOR])
+    ends = np.cumsum(counts)[:-1]
+    of_numbers = zip(np.split(times, ends), np.split(values, ends), strict=True)
+    parts: list[tuple[Int64, Float64, Objects]] = []
+    for kind, data in chunks:
+        if kind == _XOR:
+            chunk_times, chunk_values = next(of_numbers)
+            parts.append((chunk_times, chunk_values, np.full(len(chunk_times), None)))
+        else:
+            parts.append(histogram_chunk.decode(kind, data))
+    times, values, histograms = (np.concatenate(each) for each in zip(*parts, strict=True))
+    return times, values, np.array([len(part[0]) for part in parts], np.int64), histograms
+
+
+def _parse_response(message: bytes) -> Iterator[tuple[bytes, list[_Chunk]]]:
+    """Yield encoded labels and chunks of each series in a `ChunkedReadResponse`. Raises BadProtobuf."""
     at, end = 0, len(message)
     while at < end:
         tag, begin, at, _ = field(message, at, end)
@@ -130,8 +154,8 @@ def _parse_response(message: bytes) -> Iterator[tuple[bytes, list[bytes]]]:
             yield _parse_series(message, begin, at)
 
 
-def _parse_series(message: bytes, at: int, end: int) -> tuple[bytes, list[bytes]]:
-    """Return encoded labels and XOR chunks of the series from index `at` to `end`. Raises BadProtobuf."""
+def _parse_series(message: bytes, at: int, end: int) -> tuple[bytes, list[_Chunk]]:
+    """Return encoded labels and chunks of the series from index `at` to `end`. Raises BadProtobuf."""
     first = at
     behind = at  # of the labels
     chunks = []
@@ -144,9 +168,9 @@ def _parse_series(message: bytes, at: int, end: int) -> tuple[bytes, list[bytes]
     return message[first:behind], chunks
 
 
-def _parse_chunk(message: bytes, at: int, end: int) -> bytes:
-    """Return the data of the XOR chunk from index `at` to `end`. Raises BadProtobuf, also for a chunk of another kind
-    (a native histogram)."""
+def _parse_chunk(message: bytes, at: int, end: int) -> _Chunk:
+    """Return kind and data of the chunk from index `at` to `end`. Raises BadProtobuf, and NotSupported for a chunk of a
+    kind that is unknown here."""
     kind, data = 0, b""
     while at < end:
         # Two of the four fields are times, which the chunk repeats: they are skipped without a function call.
@@ -163,8 +187,6 @@ def _parse_chunk(message: bytes, at: int, end: int) -> bytes:
             data = message[begin:at]
     if at > end:
         raise BadProtobuf("a chunk's time is longer than the chunk")
-    if kind != _XOR:
-        raise BadProtobuf(
-            f"a chunk of kind {kind}: only plain numbers are read; leave native histograms out by the option matchers"
-        )
-    return data
+    if kind not in _KINDS:
+        raise NotSupported(f"a chunk of the unknown kind {kind}: set option api to remote_read_samples")
+    return kind, data

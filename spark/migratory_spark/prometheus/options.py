@@ -21,6 +21,8 @@ from migratory_spark.prometheus.selectors import BadSelector, Selector, is_label
 
 Api = Literal["auto", "remote_read", "remote_read_samples", "range_selector"]
 Shape = Literal["samples", "series"]
+Histograms = Literal["fail", "skip", "classic"]
+"""Ways to treat native histograms for which there is no column."""
 Word = TypeVar("Word", bound=str)
 
 COLUMNS: dict[str, tuple[str, ...]] = {
@@ -33,14 +35,16 @@ SERIES, SOURCE = "series", "source"
 """Optional columns of both shapes: the series' fingerprint, and the server that a row comes from."""
 TIME = "time"
 """Optional column of the shape `samples`: the time stamp as Spark's TIMESTAMP."""
-OPTIONAL: dict[str, tuple[str, ...]] = {"samples": (TIME, SERIES, SOURCE), "series": (SERIES, SOURCE)}
+HISTOGRAM = "histogram"
+"""Optional column of the shape `samples`: the native histogram, null for a number."""
+OPTIONAL: dict[str, tuple[str, ...]] = {"samples": (TIME, HISTOGRAM, SERIES, SOURCE), "series": (SERIES, SOURCE)}
 """Columns of each shape on request."""
 
 HEADER = "header."
 NAMES = (
     "url", "matchers", "start", "end", "partition", "shape", "columns", "labelColumns", "dropLabels", "api", "require",
     "whenEmpty", "token", "tokenFile", "user", "password", "passwordFile", "caFile", "certFile", "keyFile",
-    "timeout", "answerLimit", "retries", "maxSamples", "pushdown", "delay",
+    "timeout", "answerLimit", "retries", "maxSamples", "pushdown", "delay", "histograms",
 )  # fmt: skip
 
 _SECONDS = re.compile(r"\d+(\.\d{1,3})?", re.ASCII)
@@ -92,11 +96,17 @@ class SourceOptions:
     max_samples: int = 200_000_000
     pushdown: bool = False
     delay_ms: int = DELAY_MS
+    histograms: Histograms = "fail"
 
     @property
     def by_source(self) -> bool:
         """True if the column `source` is requested, so that samples of several servers are not merged."""
         return SOURCE in self.columns
+
+    @property
+    def with_histograms(self) -> bool:
+        """True if the column `histogram` is requested."""
+        return HISTOGRAM in self.columns
 
     def narrowed(self, metrics: Iterable[str]) -> SourceOptions:
         """Return the same options for those of the metrics that the selectors match. There may be none."""
@@ -116,6 +126,11 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     urls, access = _urls(options.get("url", "")), _access(options, headers)
     if {"token", "tokenFile", "user"} & options.keys() and (clear := next(filter(_is_clear_text, urls), None)):
         raise OptionError(f"option url: {clear} would send the credentials in clear text; use https")
+    columns = _columns(options.get("columns"), shape)
+    if HISTOGRAM in columns and "histograms" in options:
+        raise OptionError(
+            "option histograms: native histograms are in the column histogram, which option columns names"
+        )
     return SourceOptions(
         urls=urls,
         selectors=_selectors(options.get("matchers", "")),
@@ -124,7 +139,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         end_ms=end,
         partition_ms=_length_ms(options, "partition") if "partition" in options else None,
         shape=shape,
-        columns=_columns(options.get("columns"), shape),
+        columns=columns,
         label_columns=_label_columns(options.get("labelColumns", ""), drop_labels),
         drop_labels=drop_labels,
         api=_choice(options, "api", ("auto", "remote_read", "remote_read_samples", "range_selector"), "auto"),
@@ -133,6 +148,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         max_samples=_integer(options, "maxSamples", 200_000_000, 1),
         pushdown=_choice(options, "pushdown", ("true", "false"), "false") == "true",
         delay_ms=_length_ms(options, "delay", minimum=0) if "delay" in options else DELAY_MS,
+        histograms=_choice(options, "histograms", ("fail", "skip", "classic"), "fail"),
     )
 
 

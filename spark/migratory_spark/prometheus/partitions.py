@@ -10,8 +10,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
+import numpy as np
+
 from migratory_spark.prometheus import range_selector, remote_read
 from migratory_spark.prometheus.blocks import SampleBlock, SeriesId, merge_blocks
+from migratory_spark.prometheus.classic import to_classic
 from migratory_spark.prometheus.errors import (
     BrokenResponse,
     InterfaceUnsupported,
@@ -75,13 +78,16 @@ def read(options: SourceOptions, start_ms: int, end_ms: int) -> Iterator[SampleB
     """Yield all samples of [start, end) (ms since 1970) from all servers, each (series, time) once. With the column
     `source`, each server's samples are yielded.
 
-    Series are yielded as they arrive, with two exceptions. If several servers are merged or labels dropped, samples are
-    held until all have arrived. With require=any and several servers, those of each server are held until it has sent
-    all; a server that fails is left out with a warning. Raises SourceError if there are more than the option
-    `maxSamples`, and ServerError if a server (with require=any: every server) fails.
+    Series are yielded as they arrive, with two exceptions. If several servers are merged or labels dropped, and with
+    histograms=classic, samples are held until all have arrived. With require=any and several servers, those of each
+    server are held until it has sent all; a server that fails is left out with a warning. Raises SourceError if there
+    are more than the option `maxSamples`, ServerError if a server (with require=any: every server) fails, and
+    OptionError for a native histogram if the options allow none.
     """
     blocks = _read_servers(options, start_ms, end_ms)
-    if not options.by_source and (len(options.urls) > 1 or options.drop_labels):
+    # A server may keep a histogram in both forms.
+    may_repeat = len(options.urls) > 1 or bool(options.drop_labels) or options.histograms == "classic"
+    if may_repeat and not options.by_source:
         blocks = merge_blocks(blocks, options.drop_labels)
     samples = 0
     for block in blocks:
@@ -100,7 +106,8 @@ def _read_servers(options: SourceOptions, start_ms: int, end_ms: int) -> Iterato
     fails is left out with a warning. Raises ServerError if another one fails, or all do."""
     failed: list[ServerError] = []
     for url in options.urls:
-        blocks = read_server(options, url, start_ms, end_ms)
+        of_server = read_server(options, url, start_ms, end_ms)
+        blocks: Iterator[SampleBlock] = (_resolve_histograms(options, block) for block in of_server)
         if options.require == "any" and len(options.urls) > 1:
             try:
                 # Everything or nothing of a server: one that fails half-way is left out.
@@ -116,6 +123,23 @@ def _read_servers(options: SourceOptions, start_ms: int, end_ms: int) -> Iterato
             yield block
     if len(failed) == len(options.urls):
         raise failed[0]
+
+
+def _resolve_histograms(options: SourceOptions, block: SampleBlock) -> SampleBlock:
+    """Return the block as the option `histograms` wants it: without native histograms, unless there is a column for
+    them. Raises OptionError if the block has any and the option is `fail`."""
+    if block.histograms is None or options.with_histograms:
+        return block
+    if options.histograms == "classic":
+        return to_classic(block)
+    if options.histograms == "skip":
+        return block.numbers()
+    number = int(np.flatnonzero(block.histograms)[0])
+    metric = block.series[int(np.searchsorted(np.cumsum(block.counts), number, side="right"))].metric
+    raise OptionError(
+        f"{metric} is a native histogram: name the column histogram in option columns, set option histograms to "
+        "classic or skip, or leave the metric out by option matchers"
+    )
 
 
 def read_server(options: SourceOptions, url: str, start_ms: int, end_ms: int) -> Iterator[SampleBlock]:

@@ -21,6 +21,10 @@ class BadProtobuf(ValueError):
     """Raised when bytes are not a message of the expected type."""
 
 
+class NotSupported(ValueError):
+    """Raised for valid content that cannot be read here. The message says what to do. A retry would not help."""
+
+
 def varint(data: bytes, at: int) -> tuple[int, int]:
     """Return the variable-length number that begins at index `at`, and the index after it. Raises BadProtobuf."""
     result = shift = 0

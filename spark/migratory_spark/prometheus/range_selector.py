@@ -73,6 +73,12 @@ def read(server: str, access: Access, selector: Sequence[Matcher], start_ms: int
         if result.warnings or result.is_partial:
             warnings = "; ".join(result.warnings or ()) or "isPartial"
             raise ServerError(server, f"it says itself that its response may not be whole: {warnings[:300]}")
+        if any(entry.histograms for entry in result.data.result):
+            raise ServerError(
+                server,
+                "a native histogram, of which this interface does not tell the bounds: use "
+                "remote read, or leave it out by option matchers",
+            )
         block = _block(result.data.result)
     except ValueError as error:
         # msgspec's errors are ValueErrors.
@@ -82,11 +88,7 @@ def read(server: str, access: Access, selector: Sequence[Matcher], start_ms: int
 
 
 def _block(results: list[_SeriesResult]) -> SampleBlock:
-    """Return the series and samples of the response as a block. Raises ValueError for a native histogram and for a
-    value that is no number."""
-    for entry in results:
-        if entry.histograms:
-            raise ValueError("a native histogram: only plain numbers are read; leave it out by the option matchers")
+    """Return the series and samples of the response as a block. Raises ValueError for a value that is no number."""
     counts = np.array([len(entry.values) for entry in results], np.int64)
     total = int(counts.sum())
     seconds = np.fromiter((at for entry in results for at, _ in entry.values), np.float64, total)

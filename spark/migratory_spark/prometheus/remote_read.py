@@ -2,7 +2,8 @@
 
 Streamed chunks are preferred. Compared with plain samples they cost the server a third of the CPU time and no memory
 for the whole response, and less work here (docs/reference/prometheus-source.md). Plain samples are for servers that do
-not stream, and for kinds of chunk that are not supported here.
+not stream, and for kinds of chunk that are not supported here. They lack the bounds of native histograms with custom
+buckets.
 """
 
 from __future__ import annotations
@@ -13,10 +14,17 @@ import pyarrow as pa
 
 from migratory_spark.prometheus import chunk_stream, sample_response
 from migratory_spark.prometheus.blocks import SampleBlock
-from migratory_spark.prometheus.errors import BrokenResponse
+from migratory_spark.prometheus.errors import BrokenResponse, ServerError
 from migratory_spark.prometheus.http import send_request
 from migratory_spark.prometheus.options import Access
-from migratory_spark.prometheus.protobuf import SAMPLES, STREAMED_XOR_CHUNKS, BadProtobuf, read_request, varint
+from migratory_spark.prometheus.protobuf import (
+    SAMPLES,
+    STREAMED_XOR_CHUNKS,
+    BadProtobuf,
+    NotSupported,
+    read_request,
+    varint,
+)
 from migratory_spark.prometheus.selectors import Matcher
 
 PATH = "/api/v1/read"
@@ -53,6 +61,8 @@ def read(
                 raise BadProtobuf(
                     f"content of type {response.content_type or 'none'}; is option url that of Prometheus?"
                 )
+        except NotSupported as error:
+            raise ServerError(server, str(error)) from error
         except BadProtobuf as error:
             raise BrokenResponse(server, f"the answer is not what remote read sends: {error}") from error
 

@@ -11,7 +11,7 @@ every sample through the JVM before it is packed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -21,9 +21,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, DataType, DoubleType, LongType, MapType, StringType, StructField, StructType
 
 from migratory_spark.errors import BadSamples, NoSamples
+from migratory_spark.metrics import with_native
 from migratory_spark.prometheus import partitions
 from migratory_spark.prometheus.errors import one_line
-from migratory_spark.prometheus.options import SourceOptions
+from migratory_spark.prometheus.options import SOURCE, SourceOptions
 from migratory_spark.read.series_pack import LARGE_ROWS, SampleQuery, SeriesPack, pack_batches, pack_blocks
 
 SCHEMA = StructType(
@@ -154,8 +155,10 @@ def _pack_servers(
     options: SourceOptions, intervals: Sequence[tuple[int, int]], batches: Iterator[pa.RecordBatch], query: SampleQuery
 ) -> Iterator[SeriesPack]:
     """Yield packs of the samples that `query` selects, in the intervals whose numbers are in the first column of
-    `batches`. Only the query's metrics are requested from the servers."""
-    options = options.narrowed(query.metrics)
+    `batches`. Only the query's metrics are requested from the servers, and the native histograms that have them as
+    their parts."""
+    # Samples of one server are not merged here, because those of each series are merged later anyway.
+    options = replace(options.narrowed(with_native(query.metrics)), columns=(*options.columns, SOURCE))
     for batch in batches:
         for number in batch.column(0).to_pylist():
             yield from pack_blocks(partitions.read(options, *intervals[number]), query)

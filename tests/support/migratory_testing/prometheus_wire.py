@@ -1,12 +1,15 @@
 """An encoder of the answers of a Prometheus server, independent of the product's decoder.
 
-It writes XOR chunks and both kinds of answers to remote reads, and parses the requests. It is simple and slow.
+It writes XOR chunks, chunks of native histograms and both kinds of answers to remote reads, and parses the requests. It
+is simple and slow.
 """
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import google_crc32c
@@ -14,6 +17,9 @@ import pyarrow as pa
 
 Labels = dict[str, str]
 Samples = Sequence[tuple[int, float]]
+
+STALE_BITS = 0x7FF0000000000002
+"""The bits of the number that marks the end of a series."""
 
 
 def bits(number: int, size: int) -> str:
@@ -187,3 +193,171 @@ def window_of(request: bytes) -> tuple[int, int]:
     told = dict(fields(pa.decompress(request, decompressed_size=size, codec="snappy", asbytes=True)))
     query = dict(fields(told[1]))
     return query[1], query[2]
+
+
+# ---- native histograms -----------------------------------------------------------------------------------------------
+
+Spans = Sequence[tuple[int, int]]
+"""Offset and length of each span of buckets, as Prometheus has them."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Native:
+    """One sample of a native histogram. `positive` and `negative` are the counts of the buckets in the spans. A stale
+    marker has the marker as its `sum`."""
+
+    time: int
+    count: float
+    sum: float
+    zero_count: float = 0
+    positive: Sequence[float] = ()
+    negative: Sequence[float] = ()
+    reset_hint: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Shape:
+    """The buckets of native histograms that are encoded together. `bounds` are those of the schema -53."""
+
+    schema: int
+    positive: Spans = ()
+    negative: Spans = ()
+    zero_threshold: float = 2.0**-128
+    bounds: Sequence[float] = ()
+
+
+def varbit(number: int, signed: bool = True) -> str:
+    """Return a number in the code of Prometheus's tsdb/chunkenc/varbit.go."""
+    if not number:
+        return "0"
+    for prefix, size in (("10", 3), ("110", 6), ("1110", 9), ("11110", 12), ("111110", 18), ("1111110", 25)):
+        if -((1 << (size - 1)) - 1) <= number <= 1 << (size - 1) if signed else number < 1 << size:
+            return prefix + bits(number, size)
+    size = 56
+    if -((1 << (size - 1)) - 1) <= number <= 1 << (size - 1) if signed else number < 1 << size:
+        return "1" * 7 + "0" + bits(number, size)
+    return "1" * 8 + bits(number, 64)
+
+
+def histogram_chunk(shape: Shape, samples: Sequence[Native], header: int = 0, floats: bool = False) -> bytes:
+    """Return the samples as a chunk of whole numbers, or of floating-point numbers with `floats`, encoded as in
+    Prometheus's tsdb/chunkenc/histogram.go and float_histogram.go. `header` are the two bits about restarts."""
+    out = _threshold(shape.zero_threshold) + varbit(shape.schema)
+    for spans in (shape.positive, shape.negative):
+        out += varbit(len(spans), False)
+        out += "".join(varbit(length, False) + varbit(offset) for offset, length in spans)
+    if shape.schema == -53:
+        out += varbit(len(shape.bounds), False) + "".join(map(_bound, shape.bounds))
+    out += _float_samples(samples) if floats else _integer_samples(samples)
+    return struct.pack(">HB", len(samples), header << 6) + packed(out)
+
+
+def _threshold(threshold: float) -> str:
+    if not threshold:
+        return bits(0, 8)
+    fraction, exponent = math.frexp(threshold)
+    if fraction == 0.5 and -242 <= exponent <= 11:
+        return bits(exponent + 243, 8)
+    return bits(255, 8) + bits(bits_of(threshold), 64)
+
+
+def _bound(bound: float) -> str:
+    thousandths = round(bound * 1000)
+    if 0 <= thousandths <= 33_554_430 and thousandths / 1000 == bound:
+        return varbit(thousandths + 1, False)
+    return "0" + bits(bits_of(bound), 64)
+
+
+def _deltas(counts: Sequence[float]) -> list[int]:
+    return [int(count - before) for before, count in zip((0, *counts), counts, strict=False)]
+
+
+def _integer_samples(samples: Sequence[Native]) -> str:
+    out = ""
+    heads: list[tuple[int, ...]] = []
+    rows: list[list[int]] = []
+    last, leading, trailing = 0, None, 0
+    for number, sample in enumerate(samples):
+        heads.append((sample.time, int(sample.count), int(sample.zero_count)))
+        new = bits_of(sample.sum)
+        if number == 0:
+            out += varbit(heads[0][0]) + varbit(heads[0][1], False) + varbit(heads[0][2], False) + bits(new, 64)
+        else:
+            out += "".join(varbit(change) for change in _second_change(heads))
+            text, leading, trailing = _value(new ^ last, leading, trailing)
+            out += text
+        last = new
+        if number and new == STALE_BITS:
+            continue
+        rows.append(_deltas(sample.positive) + _deltas(sample.negative))
+        out += "".join(varbit(change) for change in _second_change(rows))
+    return out
+
+
+def _second_change(rows: Sequence[Sequence[int]]) -> list[int]:
+    """Return the last row as it is written: itself if it is the first, else the change of its difference to the row
+    before."""
+    if len(rows) == 1:
+        return list(rows[0])
+    step = [new - old for old, new in zip(rows[-2], rows[-1], strict=True)]
+    if len(rows) == 2:
+        return step
+    return [new - (b - a) for a, b, new in zip(rows[-3], rows[-2], step, strict=True)]
+
+
+def _float_samples(samples: Sequence[Native]) -> str:
+    out = varbit(samples[0].time)
+    states: list[tuple[int, int | None, int]] = []
+    times: list[Sequence[int]] = [[samples[0].time]]
+    for number, sample in enumerate(samples):
+        numbers = [sample.count, sample.zero_count, sample.sum]
+        if not number or bits_of(sample.sum) != STALE_BITS:
+            numbers += [*sample.positive, *sample.negative]
+        if not number:
+            states = [(bits_of(each), None, 0) for each in numbers]
+            out += "".join(bits(state[0], 64) for state in states)
+            continue
+        times.append([sample.time])
+        out += varbit(_second_change(times)[0])
+        for place, each in enumerate(numbers):
+            last, leading, trailing = states[place]
+            text, leading, trailing = _value(bits_of(each) ^ last, leading, trailing)
+            states[place] = bits_of(each), leading, trailing
+            out += text
+    return out
+
+
+def plain_histogram(shape: Shape, sample: Native, floats: bool = False, with_bounds: bool = True) -> bytes:
+    """Return the field of a series in a plain answer to a remote read that has this histogram. Prometheus leaves the
+    bounds of the schema -53 out, as without `with_bounds`."""
+
+    def real(field: int, value: float) -> bytes:
+        return uvarint(field << 3 | 1) + struct.pack("<d", value) if bits_of(value) else b""
+
+    def spans(field: int, of_side: Spans) -> bytes:
+        return b"".join(
+            message(field, uvarint(1 << 3) + zigzag(offset) + number(2, length)) for offset, length in of_side
+        )
+
+    def reals(field: int, values: Sequence[float]) -> bytes:
+        return message(field, struct.pack(f"<{len(values)}d", *values)) if values else b""
+
+    def deltas(field: int, counts: Sequence[float]) -> bytes:
+        return message(field, b"".join(map(zigzag, _deltas(counts)))) if counts else b""
+
+    if bits_of(sample.sum) == STALE_BITS:
+        shape = Shape(schema=0, zero_threshold=0)
+    inside = real(2, sample.count) if floats else number(1, int(sample.count))
+    inside += real(3, sample.sum) + uvarint(4 << 3) + zigzag(shape.schema) + real(5, shape.zero_threshold)
+    inside += real(7, sample.zero_count) if floats else number(6, int(sample.zero_count))
+    inside += spans(8, shape.negative)
+    inside += reals(10, sample.negative) if floats else deltas(9, sample.negative)
+    inside += spans(11, shape.positive)
+    inside += reals(13, sample.positive) if floats else deltas(12, sample.positive)
+    inside += number(14, sample.reset_hint) + number(15, sample.time)
+    return message(4, inside + (reals(16, shape.bounds) if with_bounds else b""))
+
+
+def chunk_field(kind: int, data: bytes) -> bytes:
+    """Return the field of a streamed series that has this chunk."""
+    return message(2, number(1, 0) + number(2, 0) + number(3, kind) + message(4, data))

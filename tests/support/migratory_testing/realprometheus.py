@@ -27,7 +27,8 @@ def missing() -> str | None:
 
 class Prometheus:
     """A Prometheus server whose data are in `folder`; creating it starts it, `with` waits for it and ends it. It
-    scrapes `targets` every `interval` ms as the job "load"."""
+    scrapes `targets` every `interval` ms as the job "load", with the settings `scrape` of a scrape configuration.
+    `program` is the one on PATH, or the path of another one."""
 
     def __init__(
         self,
@@ -36,6 +37,8 @@ class Prometheus:
         interval: int = 500,
         external_labels: Mapping[str, str] | None = None,
         options: Sequence[str] = (),
+        scrape: Mapping[str, Any] | None = None,
+        program: str = "prometheus",
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         (port,) = free_ports(1)
@@ -47,11 +50,13 @@ class Prometheus:
                 "scrape_timeout": f"{interval}ms",
                 "external_labels": dict(external_labels or {}),
             },
-            "scrape_configs": [{"job_name": "load", "static_configs": [{"targets": list(targets)}]}] if targets else [],
+            "scrape_configs": [{"job_name": "load", "static_configs": [{"targets": list(targets)}], **(scrape or {})}]
+            if targets
+            else [],
         }
         (folder / "prometheus.yml").write_text(json.dumps(config))
         command = [
-            "prometheus", f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}",
+            program, f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}",
             f"--web.listen-address=127.0.0.1:{port}", "--storage.tsdb.retention.time=100y", "--log.level=warn",
             *options,
         ]  # fmt: skip

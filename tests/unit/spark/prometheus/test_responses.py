@@ -145,15 +145,6 @@ def test_an_error_text_inside_a_stream_is_reported() -> None:
         streamed(made.streamed(fleet(2)) + "ééé ooops".encode())
 
 
-def test_native_histograms_are_rejected_with_advice() -> None:
-    inside = made.labels({"__name__": "h"}) + made.message(2, made.number(3, 2) + made.message(4, b"\x00\x01"))
-    with pytest.raises(BadProtobuf, match="native histograms"):
-        streamed(made.frame(made.message(1, inside)))
-    inside = made.labels({"__name__": "h"}) + made.message(4, b"")
-    with pytest.raises(BadProtobuf, match="native histogram"):
-        unstreamed(made.message(1, made.message(1, inside)))
-
-
 def test_a_request_encodes_its_query() -> None:
     (selector,) = parse('up{job=~"a|b",x!="",y!~"z"}')
     fields = made.fields(protobuf.read_request(selector, -5, 2**41, (1, 0)))

@@ -242,7 +242,6 @@ def test_responses_that_stay_broken_are_errors(serve: Serve, reply: Reply, words
     [
         b"{", b"{}", b'{"status":"success","data":{"resultType":"vector","result":[]}}',
         b'{"status":"success","data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"x"]]}]}}',
-        b'{"status":"success","data":{"resultType":"matrix","result":[{"metric":{"__name__":"h"},"histograms":[[1,{}]]}]}}',
     ],
 )  # fmt: skip
 def test_json_that_is_not_from_prometheus_is_an_error(serve: Serve, body: bytes) -> None:
