@@ -160,6 +160,7 @@ class LoadController:
         for number in range(workers):
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
+                "-P",  # files of the folder in which this program runs must not be imported
                 "-m",
                 "migratory_loadtest.worker",
                 stdin=asyncio.subprocess.PIPE,

@@ -24,8 +24,9 @@ LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 (DNS rebinding) sends another one."""
 LOOPBACK_ORIGINS = tuple(f"{scheme}://{host}:*" for scheme in ("http", "https") for host in LOOPBACK_HOSTS)
 """Web pages that may connect when the cluster names none: those that this machine serves to itself, on any port."""
-MIGRATORY_COMMAND = (sys.executable, "-c", "from migratory_cli.main import main; main()")
-"""The `migratory` command in this interpreter's environment, whatever is on PATH."""
+MIGRATORY_COMMAND = (sys.executable, "-P", "-c", "from migratory_cli.main import main; main()")
+"""The `migratory` command in this interpreter's environment, whatever is on PATH. Files of the folder in which it was
+started are never imported (-P)."""
 
 
 @dataclass(frozen=True)

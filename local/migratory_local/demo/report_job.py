@@ -61,7 +61,7 @@ async def make_report(
         )
     except OSError as error:
         raise LocalError(f"cannot write into {workdir}: {error.strerror}") from error
-    command = [sys.executable, "-m", "migratory_local.demo.report_job", str(request), str(answer)]
+    command = [sys.executable, "-P", "-m", "migratory_local.demo.report_job", str(request), str(answer)]
     environment = {**os.environ, "JDK_JAVA_OPTIONS": JAVA_OPTIONS}
     job = Process("sla-report", command, workdir / "logs" / "sla-report.log", environment=environment)
     job.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,9 +13,11 @@ from pathlib import Path
 import psutil
 import pytest
 from migratory_local import LocalError
+from migratory_local.cluster.brokers import MIGRATORY_COMMAND
 from migratory_local.processes.process import Process, stop_all
 from migratory_testing.waiting import poll
 
+ROOT = Path(__file__).parents[3]
 IGNORES_SIGTERM = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
 
 
@@ -116,3 +119,21 @@ def test_no_process_outlives_a_killed_runner(tmp_path: Path, number: signal.Sign
         runner.wait(10)
         _, alive = psutil.wait_procs(children, timeout=10)
         assert alive == []
+
+
+# ---- the folder in which a program was started
+
+
+def test_command_of_brokers_imports_nothing_of_the_current_folder(tmp_path: Path) -> None:
+    (tmp_path / "uuid.py").write_text("raise SystemExit(3)\n")
+    command = [*MIGRATORY_COMMAND, "--version"]
+    ended = subprocess.run(command, check=False, cwd=tmp_path, capture_output=True, timeout=60.0)
+    assert ended.returncode == 0
+
+
+@pytest.mark.parametrize("folder", ["broker", "local", "loadtest", "operator", "cli", "spark", "clients"])
+def test_no_program_is_started_with_the_current_folder_as_import_path(folder: str) -> None:
+    """Regression: a broker imported a file `uuid.py` or `http.py` of the folder in which `migratory up` ran."""
+    starts = re.compile(r'sys\.executable,\s*"(-[mc])"')
+    found = [path for path in (ROOT / folder).rglob("*.py") if starts.search(path.read_text("utf-8"))]
+    assert found == [], "give -P or -I before -m and -c"

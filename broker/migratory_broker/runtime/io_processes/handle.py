@@ -54,7 +54,8 @@ _ENCODED_BEAT = encode(Beat())
 def start_process(ends: tuple[int, int]) -> subprocess.Popen[bytes]:
     """Start an I/O process of this broker, and return it. It inherits the descriptors `ends`: the other ends of its
     channel and its socket pipe. Raises OSError."""
-    command = [sys.executable, "-m", "migratory_broker.runtime.io_processes.process", str(os.getpid()), *map(str, ends)]
+    module = "migratory_broker.runtime.io_processes.process"
+    command = [sys.executable, "-P", "-m", module, str(os.getpid()), *map(str, ends)]  # nothing of this folder
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=ends)
 
 
