@@ -419,6 +419,33 @@ def _rolls_the_list_back(cluster: ScriptedCluster, *, loses_data_first: bool) ->
     yield cluster.commits(9.0, "nothing is committed after the rollback")
 
 
+@schedule(60.0)
+def resignation_rolled_back(cluster: ScriptedCluster) -> Steps:
+    """A coordinator that no broker is linked to resigns, and ZooKeeper comes back with the data of before: the deleted
+    ephemeral exists again, and its session lives. A broker that crashes then must still be listed again."""
+    ensemble = cluster.world.ensemble
+    ensemble.keep_backups()
+    yield from cluster.settled()
+    owner, then = cluster.current(), cluster.world.scheduler.now
+    others = cluster.others(owner)
+    for other in others:
+        cluster.cut_zookeeper(other, expire=False)
+    cluster.block(owner, *others)
+    for other in others:
+        cluster.world.network.break_link(owner.number, other.number)
+    yield cluster.until(lambda: "/coordinators/0" not in ensemble.nodes, 12.0, "resigned")
+    yield 0.2 * cluster.tempo  # until the owner knows that the ephemeral is deleted
+    ensemble.set_available(False)
+    _come_back(cluster, cluster.world.scheduler.now - then)
+    for other in others:
+        cluster.restore_zookeeper(other)
+    cluster.unblock(owner, *others)
+    yield cluster.tempo
+    cluster.crash(cluster.random.choice(cluster.others(cluster.current())), 1.0)
+    yield 6.0 * cluster.tempo
+    yield cluster.expect(cluster.all_ready, 40.0, "the crashed broker is not listed again")
+
+
 @schedule(60.0, safe=False)
 def clock_set_back(cluster: ScriptedCluster) -> Steps:
     """All brokers end, and ZooKeeper loses its data, so that nobody knows the last epoch. The clock of the broker that

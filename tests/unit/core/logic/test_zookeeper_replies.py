@@ -43,6 +43,69 @@ def ephemeral_goes(cluster: Cluster) -> Stored:
     return node
 
 
+def ephemeral_comes_back(cluster: Cluster, node: Stored) -> None:
+    cluster.store.nodes[EPHEMERAL] = node
+    cluster.store.fire(EPHEMERAL, True)
+    cluster._watches()
+    cluster.settle()
+
+
+@pytest.mark.parametrize("obstacle", ["lost reply", "pending request"])
+def test_ephemeral_that_comes_back_is_looked_at_again_later(obstacle: str) -> None:
+    cluster = Cluster(groups=1).up()
+    owner = cluster.coordinator()
+    alone_with_zookeeper(cluster, owner)
+    state, node = cluster.logic(owner).election.states[0], cluster.store.nodes[EPHEMERAL]
+    cluster.isolate(owner)
+    cluster.run(5.0)
+    state.busy = obstacle == "pending request"
+    if obstacle == "lost reply":
+        once(cluster, EPHEMERAL)
+    ephemeral_comes_back(cluster, node)
+    assert state.deleted
+    assert EPHEMERAL in cluster.store.nodes
+    state.busy = False
+    cluster.run(12.0)
+    assert EPHEMERAL not in cluster.store.nodes
+
+
+@pytest.mark.parametrize("coordinates", [True, False])
+def test_ephemeral_that_comes_back_after_its_deletion_is_deleted_again(coordinates: bool) -> None:
+    """LET-GO. Regression, seed 202854: ZooKeeper was rolled back to before the deletion of an ephemeral by which a
+    coordinator had resigned. The coordinator went on, but never listed another broker again. Without a term of its
+    owner, the ephemeral kept every candidate away."""
+    cluster = Cluster().up()
+    owner = cluster.coordinator()
+    alone_with_zookeeper(cluster, owner)
+    logic, node = cluster.logic(owner), cluster.store.nodes[EPHEMERAL]
+    if coordinates:
+        cluster.isolate(owner)  # it resigns, because too few brokers are linked
+    else:
+        term = logic.groups[0].term
+        assert term is not None
+        term.end("test")
+    cluster.run(5.0 if coordinates else 0.1)
+    assert EPHEMERAL not in cluster.store.nodes
+    ephemeral_comes_back(cluster, node)
+    cluster.heal()
+    cluster.run(1.0)
+    assert cluster.store.nodes.get(EPHEMERAL) is not node
+    cluster.run(10.0)
+    assert logic.election.states[0].describe() == []
+    assert cluster.coordinator() == owner
+
+
+def test_ephemeral_of_another_broker_after_a_deletion_is_left_alone() -> None:
+    cluster = Cluster().up()
+    owner = cluster.coordinator()
+    cluster.isolate(owner)
+    cluster.run(10.0)
+    assert cluster.record().owner[0] != owner
+    state = cluster.logic(owner).election.states[0]
+    assert (state.deleted, state.claimed) == (False, None)
+    assert EPHEMERAL in cluster.store.nodes
+
+
 def once(cluster: Cluster, path: str) -> list[str]:
     """Make the reply to the next read of `path` get lost. Return a list to which the name of the broker that sent
     that read is then added."""

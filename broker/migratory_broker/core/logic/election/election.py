@@ -77,7 +77,7 @@ class Election:
 
     def _listing(self, reply: ZkReply) -> None:
         """Note for each group, by the list of coordinators, whether its ephemeral exists, and if not, since when it is
-        known to be absent. Nothing if the read failed."""
+        known to be absent. Look again at one that this broker had deleted. Nothing if the read failed."""
         if reply.outcome != "ok" or reply.children is None:
             return
         present = {group_number(name) for name in reply.children}
@@ -85,6 +85,8 @@ class Election:
         for number, state in enumerate(self.states):
             if number in present:
                 state.absent_since = None
+                if state.deleted:
+                    self.ephemerals.look_again(number)
             elif state.absent_since is None:
                 state.absent_since = self.ctx.now
 
@@ -107,7 +109,7 @@ class Election:
         self._known = False
         for group, state in zip(self.groups, self.states, strict=True):
             state.unsure = state.claimed = None
-            state.resigned = state.hidden = False
+            state.resigned = state.hidden = state.deleted = False
             state.not_before = 0.0
             state.absent_since = self.ctx.now
             state.unrecorded = group.term is not None
@@ -437,7 +439,7 @@ class Election:
         state.unsure = None  # an earlier try of this record, which would begin its term a second time
         state.absent_since = None
         state.waiting = ""
-        state.resigned = state.unrecorded = False
+        state.resigned = state.unrecorded = state.deleted = False
         state.not_before = 0.0
         group = self.groups[number]
         known = group.replica.history

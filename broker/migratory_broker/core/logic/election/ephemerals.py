@@ -31,6 +31,7 @@ class ElectionState:
     unsure: GroupRecord | None = None  # a record that was written with an unknown outcome
     missed: bool = False  # one read has not shown `unsure`: that server may have lagged
     claimed: bytes | None = None  # the data of this broker's ephemeral, which may still exist
+    deleted: bool = False  # this broker's ephemeral was deleted, and no other one has been seen since
     waiting: str = ""  # why the group waits
     unrecorded: bool = False  # ZooKeeper has no record of the group, which this broker coordinates
     resigned: bool = False  # the ephemeral was deleted on purpose: not restored before the end of the back-off
@@ -92,7 +93,7 @@ class Ephemerals:
                 return
             node = reply.node
             if node is None or node.owner != self.zookeeper.session or node.data != claimed:
-                state.claimed = None
+                state.claimed, state.deleted = None, node is None
                 return
             state.busy = True
             self.zookeeper.commit([*unchanged, ZkDelete(path, node.version)], deleted)
@@ -101,9 +102,30 @@ class Ephemerals:
             state.busy = False
             if reply.outcome == "ok":
                 state.claimed = None
+                state.deleted = True
             self._on_change()
 
         self.zookeeper.get(f"{GROUPS}/{number}", recorded)
+
+    def look_again(self, number: int) -> None:
+        """LET-GO: read a group's ephemeral, which exists though this broker deleted its own. If it is this broker's,
+        because ZooKeeper was rolled back to before the deletion, record its data in `claimed`, so that it is deleted
+        again. Nothing while a request about the group is pending.
+        """
+        state = self.states[number]
+        if state.busy:
+            return
+        state.busy = True
+
+        def read(reply: ZkReply) -> None:
+            state.busy = False
+            if reply.outcome != "ok" or reply.node is None:
+                return
+            state.deleted = False
+            if reply.node.owner == self.zookeeper.session:
+                state.claimed = reply.node.data
+
+        self.zookeeper.get(f"{COORDINATORS}/{number}", read)
 
     def restore(self, number: int, term: Term) -> None:
         """RESTORE-EPHEMERAL: request to create the ephemeral of an activated term again, if it is missing or is this
