@@ -29,6 +29,8 @@ TOKEN_HELP = (
     "Sent to the brokers. Others on this machine see it in the list of processes; a file or the environment hides it."
 )
 
+_MAX_TOKEN_BYTES = 64 * 1024
+"""Bytes of a token's file, four times those of the longest token that brokers read."""
 INSTALL_HINT = "run `make install` in a checkout of Migratory (docs/start/first-message.md)"
 """The end of every message about a missing library. No `pip install`: `migratory` on PyPI is another project."""
 
@@ -152,12 +154,18 @@ def token_options(command: F) -> F:
 def read_token(path: Path) -> str:
     """Return the token in a file, without white space around it.
 
-    :raises click.UsageError: the file cannot be read, or is empty.
+    :raises click.UsageError: the file cannot be read, is no text, is empty, or has more than `_MAX_TOKEN_BYTES`.
     """
     try:
-        token = path.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise click.UsageError(f"--token-file: cannot read {path}: {error}") from None
+        with path.open("rb") as file:
+            data = file.read(_MAX_TOKEN_BYTES + 1)
+        token = data.decode().strip()
+    except OSError as error:
+        raise click.UsageError(f"--token-file: cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise click.UsageError(f"--token-file: {path} is not a token: it is not UTF-8 text") from None
+    if len(data) > _MAX_TOKEN_BYTES:
+        raise click.UsageError(f"--token-file: {path} is not a token: it has more than {_MAX_TOKEN_BYTES:,} bytes")
     if not token:
         raise click.UsageError(f"--token-file: {path} is empty")
     return token

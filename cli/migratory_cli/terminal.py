@@ -40,5 +40,16 @@ def to_json(value: object, indent: int | None = None) -> str:
 
 def echo(text: str, err: bool = False) -> None:
     """Write text and a line end to standard output, or standard error. Characters that do not print, except line ends,
-    are escaped."""
-    click.echo(printable_lines(text), err=err)
+    are escaped.
+
+    :raises click.ClickException: standard output cannot be written, because the disk is full, for example. A reader
+        that is gone raises BrokenPipeError, with which a command ends silently.
+    """
+    try:
+        click.echo(printable_lines(text), err=err)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if err:
+            raise
+        raise click.ClickException(f"cannot write to standard output: {error.strerror}") from error

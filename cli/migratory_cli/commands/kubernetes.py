@@ -21,7 +21,7 @@ from migratory_cli.commands.status import request_all
 from migratory_cli.commands.status_view import Answer, format_remarks, format_table, number, size
 from migratory_cli.commands.takeovers import format_entry, takeover_entries
 from migratory_cli.kubectl import Kubectl, KubectlFailed, Object
-from migratory_cli.options import FiniteFloat
+from migratory_cli.options import FiniteFloat, read_token
 from migratory_cli.output import open_console, print_table
 from migratory_cli.terminal import echo, printable, to_json
 
@@ -477,7 +477,7 @@ def _condition(resource: Object, type_: str) -> Object:
 
 def _token(path: Path | None) -> str:
     """Return the token in a file, "" for None."""
-    return path.read_text().strip() if path is not None else ""
+    return read_token(path) if path is not None else ""
 
 
 if __name__ == "__main__":

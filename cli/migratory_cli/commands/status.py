@@ -15,7 +15,14 @@ import msgspec
 from migratory_client.transport import describe_connect_error
 
 from migratory_cli.commands.status_view import format_remarks, format_table
-from migratory_cli.options import INSTALL_HINT, FiniteFloat, LocalRunnerMissing, choose_cluster, cluster_option
+from migratory_cli.options import (
+    INSTALL_HINT,
+    FiniteFloat,
+    LocalRunnerMissing,
+    choose_cluster,
+    cluster_option,
+    read_token,
+)
 from migratory_cli.output import open_console
 from migratory_cli.terminal import echo, printable, to_json
 
@@ -67,7 +74,7 @@ def status(urls: tuple[str, ...], cluster: str | None, timeout: float, token_fil
     names = (
         {broker.admin: broker.name for broker in state.brokers} if state else dict.fromkeys(map(_base_url, urls), "")
     )
-    token = token_file.read_text().strip() if token_file is not None else state.token if state else ""
+    token = read_token(token_file) if token_file is not None else state.token if state else ""
     answers = asyncio.run(request_all(names, timeout, token, check_certificates=state is None))
     for answer in answers.values():
         if state and "error" in answer and state.is_drained(answer["broker"]):

@@ -10,7 +10,7 @@ from migratory_resources import ClusterFileError
 from migratory_resources.cluster.kubernetes import KubernetesCluster
 from migratory_resources.report.spec import REPORT_KIND
 from migratory_resources.validation.custom_resources import read_report, unknown_report_fields
-from migratory_resources.validation.document import DocumentError, parse_document
+from migratory_resources.validation.document import DocumentError, parse_document, read_document
 from migratory_resources.validation.loading import load_cluster
 
 from migratory_cli.terminal import echo
@@ -51,7 +51,7 @@ def validate(files: tuple[Path, ...]) -> None:
 def _check(path: Path) -> list[str]:
     """Return the warnings about a valid file, one for each field that is unknown and so has no effect. Raise
     ClusterFileError for an invalid file. A file of another kind than SLAReport is checked as a MigratoryCluster."""
-    data = path.read_bytes()
+    data = read_document(path)
     try:
         document = parse_document(data)
     except DocumentError:

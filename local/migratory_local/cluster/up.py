@@ -12,6 +12,7 @@ from urllib.parse import urljoin
 
 from migratory_resources import MigratoryCluster
 from migratory_resources.objectives import DEFAULT_OBJECTIVES
+from migratory_resources.validation.document import read_document
 from migratory_spark.alerting.rules import rule_file
 
 from migratory_local import LocalError
@@ -62,7 +63,7 @@ class ClusterFileWatcher:
         try:
             status = self._path.stat()
             stamp = status.st_mtime_ns, status.st_size, status.st_ino
-            return stamp, b"" if stamp == known else self._path.read_bytes()
+            return stamp, b"" if stamp == known else read_document(self._path)
         except OSError:
             return None, b""
 

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import yaml
-from yaml.nodes import MappingNode, Node
+from yaml.nodes import MappingNode, Node, ScalarNode
 
 MAX_BYTES = 128 * 1024
 """Bytes of a document. A cluster file has a few thousand; the bound keeps parsing short."""
@@ -51,12 +52,21 @@ class _Loader(yaml.SafeLoader):
         """Return a mapping. Raise DocumentError if a key is not text or occurs twice."""
         seen: set[str] = set()
         for key, _ in node.value:
+            if not isinstance(key, ScalarNode):
+                raise DocumentError(f"{_place(key.start_mark)}: a key is a list or a mapping; use text")
             if key.tag != "tag:yaml.org,2002:str":
                 raise DocumentError(f"{_place(key.start_mark)}: key {key.value!r} is not text; put it in quotes")
             if key.value in seen:
                 raise DocumentError(f"{_place(key.start_mark)}: key {key.value!r} occurs twice in one mapping")
             seen.add(key.value)
         return super().construct_mapping(node, deep)
+
+
+def read_document(path: Path) -> bytes:
+    """Return the content of a file for `parse_document`. Of a file larger than that allows, return only so much that it
+    is refused. Raises OSError."""
+    with path.open("rb") as file:
+        return file.read(MAX_BYTES + 1)
 
 
 def parse_document(data: bytes | str) -> dict[str, Any]:
@@ -68,7 +78,7 @@ def parse_document(data: bytes | str) -> dict[str, Any]:
     if isinstance(data, str):
         data = data.encode("utf-8", errors="surrogatepass")
     if len(data) > MAX_BYTES:
-        raise DocumentError(f"{len(data):,} bytes; up to {MAX_BYTES:,} are allowed")
+        raise DocumentError(f"more than {MAX_BYTES:,} bytes, which is the limit")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:

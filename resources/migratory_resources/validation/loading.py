@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from migratory_resources.cluster.spec import MigratoryCluster
-from migratory_resources.validation.document import DocumentError, parse_document
+from migratory_resources.validation.document import DocumentError, parse_document, read_document
 from migratory_resources.validation.problems import (
     ClusterFileError,
     FieldProblem,
@@ -98,7 +98,7 @@ def load_cluster_file(path: Path, model: type[MigratoryCluster] = MigratoryClust
     :raises ClusterFileError: the file is unreadable or invalid; every line of the message names the file.
     """
     try:
-        data = path.read_bytes()
+        data = read_document(path)
     except OSError as error:
         raise ClusterFileError(str(path), [_unreadable(f"cannot be read: {error.strerror}")]) from error
     return load_cluster(data, str(path), model)

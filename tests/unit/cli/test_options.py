@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 from migratory_cli import options
 from migratory_cli.main import main
-from migratory_cli.options import DEFAULT_SERVERS, FiniteFloat, find_servers
+from migratory_cli.options import DEFAULT_SERVERS, FiniteFloat, find_servers, read_token
 from migratory_local.cluster import state as local_state
 
 
@@ -192,3 +193,29 @@ def test_token_of_a_file_is_read_again_for_each_connection(tmp_path: Path, monke
     assert source() == "first"
     file.write_text("second")
     assert source() == "second"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, "cannot read {path}: No such file or directory"),
+        (b"", "is empty"),
+        (b"\xff", "it is not UTF-8 text"),
+        (b"x" * 65_537, "it has more than 65,536 bytes"),
+    ],
+)
+def test_file_that_has_no_token_is_named_with_the_reason(tmp_path: Path, content: bytes | None, reason: str) -> None:
+    path = tmp_path / "token"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(click.UsageError, match=re.escape(reason.format(path=path))):
+        read_token(path)
+
+
+def test_full_standard_output_is_an_error_without_a_traceback() -> None:
+    """Regression: commands that print with `echo` ended with a traceback on a full disk."""
+    command = [sys.executable, "-m", "migratory_cli.main", "--version"]
+    with open("/dev/full", "wb") as full:
+        ended = subprocess.run(command, check=False, stdout=full, stderr=subprocess.PIPE, timeout=60.0)
+    assert (ended.returncode, b"Traceback" in ended.stderr) == (1, False)
+    assert b"cannot write to standard output: No space left on device" in ended.stderr

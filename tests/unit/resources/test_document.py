@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from migratory_resources.validation.document import MAX_BYTES, DocumentError, parse_document
+from migratory_resources.validation.document import MAX_BYTES, DocumentError, parse_document, read_document
 
 BOMB = 'a: &a ["lol"]\nb: &b [*a, *a, *a]\nc: [*b, *b, *b]\n'
 
@@ -22,7 +24,7 @@ BOMB = 'a: &a ["lol"]\nb: &b [*a, *a, *a]\nc: [*b, *b, *b]\n'
         ("spec:\n  x: {y: 1, y: 2}\n", "line 2, column 13: key 'y' occurs twice"),
         ("1: a\n", "key '1' is not text"),
         ("on: a\n", "key 'on' is not text"),
-        ("? [a]\n: b\n", "is not text"),
+        ("? [a]\n: b\n", "line 1, column 3: a key is a list or a mapping; use text"),
         ("<<: {a: 1}\n", "key '<<' is not text"),
         ("a: [1\nb: 2\n", "line 2, column 2: not valid YAML"),
         ("a:\t- b: c: d\n", "not valid YAML"),
@@ -37,12 +39,20 @@ BOMB = 'a: &a ["lol"]\nb: &b [*a, *a, *a]\nc: [*b, *b, *b]\n'
         (b"a: \x00\n", "not valid YAML"),
         ("a: \ud800", "not UTF-8"),
         ("a: " + "[" * 1000 + "]" * 1000, "nested deeper than 32"),
-        ("a: " + "x" * MAX_BYTES, "are allowed"),
+        ("a: " + "x" * MAX_BYTES, "more than 131,072 bytes"),
     ],
 )
 def test_malformed_text_is_refused(data: bytes | str, expected: str) -> None:
     with pytest.raises(DocumentError, match=expected):
         parse_document(data)
+
+
+def test_of_a_large_file_little_is_read(tmp_path: Path) -> None:
+    """Regression: `migratory up -f /dev/zero` read until there was no memory left."""
+    path = tmp_path / "large"
+    with path.open("wb") as file:
+        file.truncate(2**40)  # a sparse file
+    assert len(read_document(path)) == MAX_BYTES + 1
 
 
 def test_the_tag_str_is_allowed() -> None:
