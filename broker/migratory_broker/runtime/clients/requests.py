@@ -1,19 +1,32 @@
 """The clients' HTTP requests, for `ClientServer`: checks a request for a stream, a poll or a publication, and
 translates it into the frames in which a client of WebSocket would have sent the same.
 
-Only known parts of a request are accepted: no unknown parameters, no body without a length, no encoded body. The topics
-and permissions that a request asks for are checked by the edge.
+Only known parts of a request are accepted: no unknown parameters, no body without a length, no encoded body. The edge
+checks the topics and positions of a body, one by one, and all permissions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
+from urllib.parse import parse_qs
 
 from migratory_protocol import frames
 from migratory_protocol.codec import JSON, MSGPACK, BadMessage
-from migratory_protocol.messages import Bye, ClientMessage, Connect, Publish, Subscribe, TopicRequest
+from migratory_protocol.errors import BAD_POSITION, BAD_TOPIC
+from migratory_protocol.messages import (
+    LARGEST_INTEGER,
+    Bye,
+    ClientMessage,
+    Connect,
+    Publish,
+    Subscribe,
+    TopicRequest,
+)
+from migratory_protocol.positions import parse_position
+from migratory_protocol.topics import BadTopic, check_topic
 
 from migratory_broker.core.edge.events import HttpRequest
 from migratory_broker.runtime.accepting.http import RefusedRequest
@@ -38,12 +51,10 @@ _BYE = frames.binary_frame(MSGPACK.encode(Bye()), _MASK)
 _TOKEN = "access_token"
 
 
-class Query(Protocol):
-    """The interface of a URL's parameters: one name may have several values."""
+Query = Mapping[str, list[str]]
+"""The values of a URL's parameters, by name."""
 
-    def getall(self, key: str, default: list[str], /) -> list[str]: ...
-
-    def __iter__(self) -> Iterator[str]: ...
+_DECIMAL = re.compile(r"[0-9]+(\.[0-9]+)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +113,16 @@ def _body_size(method: str, kind: str, headers: Headers, limit: int) -> int:
 
 
 def translate(
-    kind: str, method: str, query: Query, headers: Headers, body: bytes, unnamed: str
+    kind: str, method: str, raw_query: str, headers: Headers, body: bytes, unnamed: str
 ) -> TranslatedRequest | RefusedRequest:
     """Return what the edge gets for a request whose body was read, or its refusal.
 
     :param kind: the kind of the request, a value of `PATHS`.
-    :param query: the parameters of the URL.
+    :param raw_query: the parameters of the URL, encoded as they were sent.
     :param unnamed: the name under which the edge numbers publications without a publisher.
     """
     try:
+        query = _decode_query(raw_query)
         if method == "GET":
             return _stream_of_url(kind, _parameters(query, {"after", "client", "snapshot"}), query, headers)
         if headers.get("Content-Type", "").partition(";")[0].strip().lower() == "application/json":
@@ -126,6 +138,15 @@ def translate(
         return error.refusal
 
 
+def _decode_query(raw_query: str) -> Query:
+    """Return the parameters of a URL. Raises _Refused if one is not UTF-8: with other bytes in their place it would be
+    another topic."""
+    try:
+        return parse_qs(raw_query, keep_blank_values=True, errors="strict")
+    except UnicodeDecodeError:
+        raise _Refused("a parameter of the URL is not UTF-8") from None
+
+
 def _parameters(query: Query, names: set[str]) -> dict[str, str]:
     """Return the parameters of a URL, by name. Allowed are `names` and `access_token`, each once. If `after` is one of
     `names`, `topic` and `after` may be there several times, and are left out of the result. Raises _Refused for any
@@ -135,35 +156,51 @@ def _parameters(query: Query, names: set[str]) -> dict[str, str]:
         if name not in names | several | {_TOKEN}:
             allowed = ", ".join(sorted(names | several)) or "none, as the body has everything"
             raise _Refused(f"unknown parameter {name[:60]!a}; allowed are {allowed}")
-        if name not in several and len(query.getall(name, [])) > 1:
+        if name not in several and len(query[name]) > 1:
             raise _Refused(f"the parameter {name} is given twice")
-    return {name: query.getall(name, [])[0] for name in query if name not in several}
+    return {name: query[name][0] for name in query if name not in several}
 
 
 def _stream_of_url(kind: str, parameters: Mapping[str, str], query: Query, headers: Headers) -> TranslatedRequest:
     """Return the stream or poll of the topics in a URL. They resume after the positions of the header Last-Event-ID if
     it has any, else after those of `after`, one for each topic in their order. Raises _Refused for no topic, more
     than MAX_URL_TOPICS or a repeated one, for a number of positions other than that of the topics, for several
-    headers Last-Event-ID, and for an invalid `snapshot`. The edge checks names and positions."""
-    topics = query.getall("topic", [])
+    headers Last-Event-ID, and for an invalid `snapshot`, name or position: the same request fails everywhere."""
+    topics = query.get("topic", [])
     if not 1 <= len(topics) <= MAX_URL_TOPICS or len(set(topics)) < len(topics):
         raise _Refused(
             f"expected 1 to {MAX_URL_TOPICS} different topics, as topic=NAME for each; use POST for more of them"
         )
-    after = query.getall("after", [])
+    after = query.get("after", [])
     last = headers.getall("Last-Event-ID", [])
     if len(last) > 1:
         raise _Refused("more than one Last-Event-ID header")
     if last and last[0].strip():
         after = [part.strip() for part in last[0].split(",")]
     if after and len(after) != len(topics):
-        raise _Refused(f"{len(after)} positions for {len(topics)} topics; give one for each, in their order, or none")
+        counts = f"number of positions: {len(after)}, number of topics: {len(topics)}"
+        raise _Refused(f"{counts}; give one position for each topic, in their order, or none")
     after = after or [""] * len(topics)
+    for topic, start in zip(topics, after, strict=True):
+        _check_start(topic, start)
     snapshot = _one_of(parameters, "snapshot", {"true": True, "false": False}, "false")
     requests = [TopicRequest(topic, start or None, snapshot) for topic, start in zip(topics, after, strict=True)]
     positions = tuple(zip(topics, after, strict=True)) if len(topics) > 1 else ()
     encoded = _encode([Connect(client=parameters.get("client", "")), Subscribe(1, requests)])
     return TranslatedRequest(HttpRequest("poll" if kind == "poll" else "stream", positions), encoded)
+
+
+def _check_start(topic: str, start: str) -> None:
+    """Raise _Refused for an invalid name of a topic, and for a text that is neither empty nor a position."""
+    try:
+        check_topic(topic)
+    except BadTopic as error:
+        raise _Refused(f"{BAD_TOPIC}: {error}") from None
+    try:
+        if start:
+            parse_position(start)
+    except ValueError as error:
+        raise _Refused(f"{BAD_POSITION}: {error}") from None
 
 
 def _publication_of_url(parameters: Mapping[str, str], body: bytes, unnamed: str) -> TranslatedRequest:
@@ -240,13 +277,12 @@ def _number(parameters: Mapping[str, str], name: str) -> int:
     than 16 digits."""
     text = parameters.get(name, "0")
     if not (text.isascii() and text.isdigit() and len(text) <= 16):
-        raise _Refused(f"{name} is {text[:60]!a}; use a whole number from 1")
+        raise _Refused(f"{name} is {text[:60]!a}; use a whole number from 1 to {LARGEST_INTEGER}")
     return int(text)
 
 
 def _seconds(text: str) -> float:
-    """Return the number in the text of the parameter `sent`. Raises _Refused if it is none."""
-    try:
-        return float(text)
-    except ValueError:
-        raise _Refused(f"sent is {text[:60]!a}; use seconds since 1970") from None
+    """Return the number in the text of the parameter `sent`. Raises _Refused if it is no decimal number."""
+    if not _DECIMAL.fullmatch(text):
+        raise _Refused(f"sent is {text[:60]!a}; use seconds since 1970")
+    return float(text)

@@ -274,8 +274,9 @@ class ClientServer:
         if transport is None or transport.is_closing():
             future.set_result(None)
             return
+        raw_query = request.rel_url.raw_query_string
         try:
-            future.set_result(translate(kind, request.method, request.query, request.headers, body, self._unnamed))
+            future.set_result(translate(kind, request.method, raw_query, request.headers, body, self._unnamed))
         except Exception as error:  # noqa: BLE001
             # it fails the request, which aiohttp answers with 500, and not the pump
             future.set_exception(error)

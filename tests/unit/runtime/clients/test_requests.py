@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from migratory_broker.runtime.clients.requests import MAX_URL_TOPICS, Translated
 from migratory_protocol.codec import MSGPACK
 from migratory_protocol.frames import FrameParser, MessageReceived
 from migratory_protocol.messages import Bye, Connect, Publish, Subscribe, TopicRequest
-from multidict import CIMultiDict, MultiDict
+from multidict import CIMultiDict
 from yarl import URL
 
 TEXT = st.sampled_from(["", "1", "a", "1:1", "-1", "nan", "1e999", "\udcff", "\x00", "x" * 300]) | st.text()
@@ -23,7 +24,7 @@ TEXT = st.sampled_from(["", "1", "a", "1:1", "-1", "nan", "1e999", "\udcff", "\x
 def ask(url: str, headers: Any = (), method: str = "GET", body: bytes = b"") -> TranslatedRequest | RefusedRequest:
     split = URL(url)
     return translate(
-        split.path.removeprefix("/v1/"), method, MultiDict(split.query), CIMultiDict(headers), body, "unnamed"
+        split.path.removeprefix("/v1/"), method, split.raw_query_string, CIMultiDict(headers), body, "unnamed"
     )
 
 
@@ -67,13 +68,19 @@ def test_the_last_event_id_comes_before_the_positions_of_the_url() -> None:
         ("/v1/stream", {}, "expected 1 to 32 different topics"),
         ("/v1/stream?" + "&".join(f"topic={n}" for n in range(MAX_URL_TOPICS + 1)), {}, "expected 1 to 32"),
         ("/v1/stream?topic=a&topic=a", {}, "expected 1 to 32 different topics"),
-        ("/v1/stream?topic=a&after=1:1&after=1:2", {}, "2 positions for 1 topics"),
-        ("/v1/stream?topic=a", {"Last-Event-ID": "1:1,1:2"}, "2 positions for 1 topics"),
+        ("/v1/stream?topic=a&after=1:1&after=1:2", {}, "number of positions: 2, number of topics: 1"),
+        ("/v1/stream?topic=a", {"Last-Event-ID": "1:1,1:2"}, "number of positions: 2, number of topics: 1"),
+        ("/v1/stream?topic=", {}, "bad_topic: "),
+        ("/v1/stream?topic=a&topic=b%00", {}, "bad_topic: topic 'b\\x00' holds the control character U+0000"),
+        ("/v1/stream?topic=a", {"Last-Event-ID": "junk"}, "bad_position: position 'junk' is not"),
+        ("/v1/poll?topic=a&after=99999999999999999999:1", {}, "bad_position: "),
+        ("/v1/stream?topic=%ff", {}, "a parameter of the URL is not UTF-8"),
+        ("/v1/stream?topic=a&client=%e4", {}, "a parameter of the URL is not UTF-8"),
         ("/v1/stream?topic=a", [("Last-Event-ID", "1:1"), ("last-event-id", "1:2")], "more than one Last-Event-ID"),
         ("/v1/stream?topic=a&snapshot=yes", {}, "snapshot is 'yes'; use true or false"),
         ("/v1/stream?topic=a&token=x", {}, "unknown parameter 'token'; allowed are after, client, snapshot, topic"),
         ("/v1/stream?topic=a&client=x&client=y", {}, "the parameter client is given twice"),
-        ("/v1/stream?topic=a", {"Last-Event-ID": "\udcff"}, "the URL or a header holds bytes that are no UTF-8"),
+        ("/v1/stream?topic=a", {"Last-Event-ID": "\udcff"}, "bad_position: position '\\udcff' is not"),
     ],
 )
 def test_a_malformed_url_of_a_stream_is_refused(url: str, headers: Any, text: str) -> None:
@@ -91,7 +98,8 @@ def test_a_malformed_url_of_a_stream_is_refused(url: str, headers: Any, text: st
 def test_any_request_is_translated_or_refused(kind: str, method: str, query: Any, headers: Any, body: bytes) -> None:
     if kind == "publish":
         method = "POST"
-    request = translate(kind, method, MultiDict(query), CIMultiDict(headers), body, "unnamed")
+    raw = urlencode(query, errors="surrogatepass")
+    request = translate(kind, method, raw, CIMultiDict(headers), body, "unnamed")
     if isinstance(request, RefusedRequest):
         assert 400 <= request.status < 500
     else:
@@ -161,7 +169,8 @@ PUBLISH = {"op": "publish", "topic": "a", "data": "x"}
         ("/v1/publish?topic=a&publisher=p&id=-1", b"x", "", "400 id is '-1'; use a whole number"),
         ("/v1/publish?topic=a&publisher=p&id=\u0663", b"x", "", "400 id is "),
         ("/v1/publish?topic=a&sent=now", b"x", "", "400 sent is 'now'; use seconds since 1970"),
-        ("/v1/publish?topic=a&sent=nan", b"x", "", "400 bad_message: "),
+        ("/v1/publish?topic=a&sent=nan", b"x", "", "400 sent is 'nan'; use seconds since 1970"),
+        ("/v1/publish?topic=a&sent=" + "9" * 400, b"x", "", "400 bad_message: "),
         ("/v1/publish?topic=a&topic=b", b"x", "", "400 the parameter topic is given twice"),
     ],
 )
