@@ -104,13 +104,12 @@ class PublishHandler:
         size = len(message.publisher)
         if 4 * size > config.max_name and len(message.publisher.encode()) > config.max_name:
             return errors.BAD_MESSAGE, f"publisher has more than {config.max_name} bytes in UTF-8"
+        if "\0" in message.publisher:
+            return errors.BAD_MESSAGE, "publisher contains U+0000, which parts it from the identity of its client"
         access = connection.access
-        if access is not None:
-            if not access.allows("publish", message.topic):
-                self._identities.record_not_allowed(connection, "publish", message.topic)
-                return errors.NOT_ALLOWED, "this client may not publish to the topic"
-            if message.publisher != unqualified(message.publisher):
-                return errors.BAD_MESSAGE, "publisher contains U+0000"
+        if access is not None and not access.allows("publish", message.topic):
+            self._identities.record_not_allowed(connection, "publish", message.topic)
+            return errors.NOT_ALLOWED, "this client may not publish to the topic"
         return None
 
     def _refuse(

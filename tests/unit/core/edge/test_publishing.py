@@ -95,6 +95,7 @@ def test_subscribe_between_publications_keeps_its_order() -> None:
         (Publish("a\x00b", b"", 1, "p", 1, 1), "bad_topic"),
         (Publish("t", b"x" * 9, 1, "p", 1, 1), "too_large"),
         (Publish("t", b"", 1, "p" * 5, 1, 1), "bad_message"),
+        (Publish("t", b"", 1, "p\0", 1, 1), "bad_message"),
     ],
 )
 @pytest.mark.parametrize("qos", [0, 1])
