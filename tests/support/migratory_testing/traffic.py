@@ -14,10 +14,10 @@ SECOND = 60
 
 def scenario(cluster: LocalCluster) -> Scenario:
     """Return a load scenario that lasts longer than any test. The test ends the load when it has seen enough
-    traffic."""
+    traffic. Clients have long to resume, because other tests keep the machine busy."""
     return Scenario(
         servers=tuple(cluster.urls), subscribers=300, topics=30, rate=2.0, duration=150.0, warmup=2.0, seed=7,
-        workers=1, groups=cluster.resource.spec.topics.groups,
+        workers=1, groups=cluster.resource.spec.topics.groups, resume_limit=20.0,
     )  # fmt: skip
 
 
