@@ -112,3 +112,36 @@ def test_a_member_that_lost_its_volume_does_not_vote_while_others_have_data(ense
     third.process.start()
     poll(lambda: (second.mode(), third.mode()) == ("leader", "follower"), "a quorum")
     assert exists(third, "/confirmed")
+
+
+def test_a_member_starts_when_its_own_name_has_an_address(tmp_path: Path) -> None:
+    """Regression: a single member that started before DNS knew its pod found no leader until it was started again."""
+    programs, data = tmp_path / "programs", tmp_path / "data"
+    for folder in (programs, data):
+        folder.mkdir()
+    (tmp_path / "zoo.cfg").write_text("tickTime=2000\n")
+    (tmp_path / "members").write_text("server.1=a-0.a:1:2:participant\nserver.2=a-1.a:1:2:participant\n")
+    for name, script in (
+        ("getent", f"echo $2 >{tmp_path}/asked; test -e {tmp_path}/known"),
+        ("java", f"touch {tmp_path}/started"),
+    ):
+        (programs / name).write_text(f"#!/bin/sh\n{script}\n")
+        (programs / name).chmod(0o755)
+    environment = {
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "POD_NAME": "a-1",
+        "ZOOKEEPER_CONFIG": str(tmp_path),
+        "ZOOKEEPER_DATA": str(data),
+        "ZOOKEEPER_CHECK_SECONDS": "0.1",
+    }
+    member = Process("member", [str(MEMBER)], tmp_path / "log", environment=environment)
+    member.start()
+    try:
+        poll((tmp_path / "asked").exists, "the look-up of the own name")
+        time.sleep(1.5)  # a further look-up
+        assert (member.alive, (tmp_path / "started").exists()) == (True, False)
+        (tmp_path / "known").touch()
+        poll((tmp_path / "started").exists, "the start")
+        assert (tmp_path / "asked").read_text() == "a-1.a\n"
+    finally:
+        member.kill()
