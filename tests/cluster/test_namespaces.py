@@ -31,6 +31,8 @@ def subscribed(kube: Kubectl) -> bool:
 
 def test_clusters_of_one_name_in_two_namespaces_are_independent(shared: Kubectl, kube: Kubectl) -> None:
     make_cluster(shared, SMALLEST)
+    # The operator notes in the minute after a cluster is ready that the ensemble has data, in ZooKeeper's ConfigMap.
+    shared.until(lambda: "founded" in (shared.get("configmap", "quotes-zookeeper") or {})["data"], "the note", 60)
     before, weighed = untouched(shared), weights(shared)
     assert len(before) > 8
     make_cluster(kube, SMALLEST)
