@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import ssl
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from pathlib import Path
 import aiohttp
 
 from migratory_operator.api.broker_status import BrokerStatusPage, MalformedStatusPage
-from migratory_operator.api.ensemble import EnsembleConfig
+from migratory_operator.api.ensemble import EnsembleConfig, parse_config, parse_mode
 from migratory_operator.names import ADMIN_PORT, TLS_VOLUME, ZOOKEEPER, ZOOKEEPER_PORT, Object, pod_host
 
 _BROKER_TIMEOUT = 3.0
@@ -114,8 +113,7 @@ async def member_modes(pods: Sequence[Object], secret: str = "") -> dict[str, st
     :param secret: as in `_ask_members`.
     """
     answers = await _ask_members(pods, "srvr", secret)
-    modes = {name: re.search(r"^Mode: (\w+)", answer, re.MULTILINE) for name, answer in answers.items()}
-    return {name: mode[1] for name, mode in modes.items() if mode}
+    return {name: mode for name, answer in answers.items() if (mode := parse_mode(answer))}
 
 
 async def ensemble_configs(pods: Sequence[Object], secret: str = "") -> dict[str, EnsembleConfig]:
@@ -125,13 +123,8 @@ async def ensemble_configs(pods: Sequence[Object], secret: str = "") -> dict[str
     :param pods: pods of ZooKeeper members.
     :param secret: as in `_ask_members`.
     """
-    configs = {}
-    for name, answer in (await _ask_members(pods, "conf", secret)).items():
-        version = re.search(r"^version=([0-9a-f]{1,16})$", answer, re.MULTILINE)
-        members = re.findall(r"^server\.([0-9]{1,9})=\S+:participant(?:;\S+)?$", answer, re.MULTILINE)
-        if version and members:
-            configs[name] = EnsembleConfig(int(version[1], 16), frozenset(map(int, members)))
-    return configs
+    answers = await _ask_members(pods, "conf", secret)
+    return {name: config for name, answer in answers.items() if (config := parse_config(answer))}
 
 
 async def _ask_members(pods: Sequence[Object], command: str, secret: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from migratory_operator import names
-from migratory_operator.api.ensemble import EnsembleConfig
+from migratory_operator.api.ensemble import EnsembleConfig, parse_config
 from migratory_operator.names import Object
 from migratory_operator.reconcile.decide import decide
 from migratory_operator.reconcile.ensemble import EnsembleStep, Reconfiguration, next_ensemble_step
@@ -302,3 +302,26 @@ def test_any_interleaving_keeps_the_quorum_and_ends_with_the_desired_members(
         world.check()
     assert world.now.members == frozenset(range(1, world.desired + 1))
     assert (world.replicas, set(world.pods)) == (world.desired, set(world.now.members))
+
+
+# ---- what members answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (
+            "clientPort=2181\nserverId=1\nserver.1=a:2888:3888:participant\nserver.2=b:2888:3888:participant;c:2181\n"
+            "server.3=d:2888:3888:observer\nversion=10000000a\n",
+            EnsembleConfig(0x10000000A, frozenset({1, 2})),
+        ),
+        ("server.1=a:2888:3888:participant\nversion=0\n", EnsembleConfig(0, frozenset({1}))),
+        ("server.1=a:2888:3888:participant\n", None),
+        ("server.1=a:2888:3888:observer\nversion=1\n", None),
+        ("This ZooKeeper instance is not currently serving requests\n", None),
+        ("conf is not executed because it is not in the whitelist.\n", None),
+        ("", None),
+    ],
+)
+def test_configuration_in_an_answer_to_conf(answer: str, expected: EnsembleConfig | None) -> None:
+    assert parse_config(answer) == expected
